@@ -1,0 +1,53 @@
+"""Causal multi-head attention: the part that this book borrows (chapter 5)."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from book_utils import _checks
+
+
+class MultiHeadAttention(nn.Module):
+    """Each position gathers from itself and from those before it: [B, T, d_in] -> [B, T, d_out].
+
+    Query, key and value come from one fused projection `qkv`, in this order along the output axis. A state dict with
+    upstream's W_query, W_key and W_value loads as it is. `dropout` acts on the attention weights, in training only.
+
+    Raises ValueError where num_heads does not divide d_out, or where T is 0 or more than context_length.
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2; GPT-2's model.py, `attn`.
+    """
+
+    def __init__(
+        self, d_in: int, d_out: int, context_length: int, dropout: float, num_heads: int, qkv_bias: bool = False
+    ):
+        super().__init__()
+        self.d_in = _checks.positive_int("d_in", d_in)
+        self.d_out = _checks.positive_int("d_out", d_out)
+        self.context_length = _checks.positive_int("context_length", context_length)
+        self.num_heads = _checks.positive_int("num_heads", num_heads)
+        _checks.divisible("d_out", self.d_out, "num_heads", self.num_heads)
+        self.head_dim = self.d_out // self.num_heads
+        self.qkv = nn.Linear(self.d_in, 3 * self.d_out, bias=_checks.boolean("qkv_bias", qkv_bias))
+        self.out_proj = nn.Linear(self.d_out, self.d_out)
+        self.dropout = nn.Dropout(_checks.dropout_rate("dropout", dropout))
+        self.register_load_state_dict_pre_hook(_fuse_upstream_projections)
+
+    def forward(self, x: Float[Tensor, "B T d_in"]) -> Float[Tensor, "B T d_out"]:
+        _checks.features("MultiHeadAttention", x, self.d_in)
+        B, T, _ = x.shape
+        _checks.sequence_length(T, self.context_length)
+        qkv = self.qkv(x).view(B, T, 3, self.num_heads, self.head_dim)  # [B, T, 3, H, D/H]
+        query, key, value = qkv.permute(2, 0, 3, 1, 4)  # three times [B, H, T, D/H]
+        rate = self.dropout.p if self.training else 0.0
+        context = F.scaled_dot_product_attention(query, key, value, dropout_p=rate, is_causal=True)  # [B, H, T, D/H]
+        return self.out_proj(context.transpose(1, 2).reshape(B, T, self.d_out))  # [B, T, d_out]
+
+
+def _fuse_upstream_projections(module, state_dict, prefix, *_):
+    """Before loading: join W_query, W_key, W_value along the output axis, and drop upstream's mask, a constant."""
+    for kind in ("weight", "bias"):
+        names = [f"{prefix}W_{part}.{kind}" for part in ("query", "key", "value")]
+        if all(name in state_dict for name in names):
+            state_dict[f"{prefix}qkv.{kind}"] = torch.cat([state_dict.pop(name) for name in names])
+    state_dict.pop(f"{prefix}mask", None)

@@ -1,0 +1,69 @@
+"""GPTModel: from token ids to logits (chapter 7)."""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+from book_utils import _checks
+from book_utils.config import GPTConfig
+from book_utils.layer_norm import LayerNorm
+from book_utils.transformer_block import TransformerBlock
+
+
+class GPTModel(nn.Module):
+    """From ids [B, T] to logits [B, T, V]: embeddings, L blocks, a last LayerNorm, an output head without bias.
+
+    The logits are scores, not probabilities. With `tie_weights` the head and the token embedding are one Parameter,
+    and stay one through casts, moves, `to_empty` and loading.
+
+    Raises, before anything is computed, TypeError for ids that are not integers, and ValueError for ids outside
+    0 .. V - 1, for a shape other than [B, T], and for T = 0 or T > context_length.
+    Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3; GPT-2's model.py,
+    `model`; for tying Press and Wolf 2017, "Using the Output Embedding to Improve Language Models".
+    """
+
+    def __init__(self, cfg: GPTConfig | Mapping):
+        super().__init__()
+        cfg = self.cfg = GPTConfig.from_dict(cfg)
+        self.tok_emb = nn.Embedding(cfg.vocab_size, cfg.emb_dim)
+        self.pos_emb = nn.Embedding(cfg.context_length, cfg.emb_dim)
+        self.drop_emb = nn.Dropout(cfg.rate("emb"))
+        self.trf_blocks = nn.ModuleList(TransformerBlock(cfg) for _ in range(cfg.n_layers))
+        self.final_norm = LayerNorm(cfg.emb_dim)
+        self.out_head = nn.Linear(cfg.emb_dim, cfg.vocab_size, bias=False)
+        self._tie()
+        self.register_load_state_dict_pre_hook(_refuse_two_heads)
+        self.register_load_state_dict_post_hook(_tie_again)
+
+    def forward(self, in_idx: Integer[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+        weight = self.tok_emb.weight
+        in_idx = _checks.token_ids(in_idx, self.cfg.vocab_size, self.cfg.context_length, weight.device)
+        positions = torch.arange(in_idx.shape[1], device=weight.device)  # [T]
+        x = self.drop_emb(self.tok_emb(in_idx) + self.pos_emb(positions))  # [B, T, D]
+        for block in self.trf_blocks:
+            x = block(x)  # [B, T, D]
+        return self.out_head(self.final_norm(x))  # [B, T, V]
+
+    def _tie(self):
+        if self.cfg.tie_weights:
+            self.out_head.weight = self.tok_emb.weight
+
+    def _apply(self, fn, recurse=True):
+        super()._apply(
+            fn, recurse
+        )  # every move and cast ends here; to_empty gives each use of a Parameter its own copy
+        self._tie()
+        return self
+
+
+def _refuse_two_heads(model, state_dict, prefix, *_):
+    """Before loading: one Parameter cannot take two values."""
+    tied = [state_dict.get(f"{prefix}{name}") for name in ("tok_emb.weight", "out_head.weight")]
+    if model.cfg.tie_weights and all(weight is not None for weight in tied) and not torch.equal(*tied):
+        raise ValueError("tie_weights is True, but tok_emb.weight and out_head.weight differ in the state dict")
+
+
+def _tie_again(model, _):
+    model._tie()  # load_state_dict(assign=True) replaces both Parameters
