@@ -22,12 +22,24 @@ def boolean(name: str, value: object) -> bool:
     return value
 
 
-def dropout_rate(name: str, value: object) -> float:
-    """Return `value` as a float. TypeError unless it is a number (a bool is not), ValueError outside [0, 1)."""
+def number(name: str, value: object) -> float:
+    """Return `value` as a float. TypeError unless it is a number (a bool is not)."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
-    if not 0 <= value < 1:  # NaN fails this too
+    return float(value)
+
+
+def dropout_rate(name: str, value: object) -> float:
+    """Return `value` as a float. TypeError unless it is a number, ValueError outside [0, 1)."""
+    if not 0 <= number(name, value) < 1:  # NaN fails this too
         raise ValueError(f"{name} must be at least 0 and less than 1, got {value}")
+    return float(value)
+
+
+def epsilon(name: str, value: object) -> float:
+    """Return `value` as a float. TypeError unless it is a number, ValueError unless it is finite and at least 0."""
+    if not 0 <= number(name, value) < float("inf"):
+        raise ValueError(f"{name} must be at least 0, got {value}")
     return float(value)
 
 
@@ -38,7 +50,7 @@ def divisible(name: str, value: int, by_name: str, by: int) -> None:
 
 
 def features(layer: str, x: Tensor, width: int) -> None:
-    """TypeError unless `x` is a floating-point tensor, ValueError unless its last axis has length `width`."""
+    """TypeError unless `x` is a floating-point tensor, ValueError unless its last axis has the length `width`."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         kind = x.dtype if isinstance(x, Tensor) else type(x).__name__
         raise TypeError(f"{layer} takes a tensor of floating-point features, got {kind}")

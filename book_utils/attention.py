@@ -35,6 +35,8 @@ class MultiHeadAttention(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T d_in"]) -> Float[Tensor, "B T d_out"]:
         _checks.features("MultiHeadAttention", x, self.d_in)
+        if x.ndim != 3:
+            raise ValueError(f"MultiHeadAttention takes the shape [B, T, {self.d_in}], got {list(x.shape)}")
         B, T, _ = x.shape
         _checks.sequence_length(T, self.context_length)
         qkv = self.qkv(x).view(B, T, 3, self.num_heads, self.head_dim)  # [B, T, 3, H, D/H]

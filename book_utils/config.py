@@ -126,7 +126,7 @@ def get_config(base_config: GPTConfig | Mapping | str, model_name: str | None = 
     width, depth and heads from the name and the rest from `base`, which is never changed. ValueError for an unknown
     name, with the list of known ones.
     """
-    if model_name is None:
+    if model_name is None and isinstance(base_config, str):
         return _named(base_config)
     named = _named(model_name)
     base = GPTConfig.from_dict(base_config)
@@ -134,6 +134,6 @@ def get_config(base_config: GPTConfig | Mapping | str, model_name: str | None = 
 
 
 def _named(name: object) -> GPTConfig:
-    if name not in CONFIGS:
+    if not isinstance(name, str) or name not in CONFIGS:
         raise ValueError(f"unknown model name {name!r}; known names: {', '.join(CONFIGS)}")
     return CONFIGS[name]

@@ -18,7 +18,7 @@ class LayerNorm(nn.Module):
     def __init__(self, emb_dim: int, eps: float = 1e-5):
         super().__init__()
         emb_dim = _checks.positive_int("emb_dim", emb_dim)
-        self.eps = eps
+        self.eps = _checks.epsilon("eps", eps)
         self.scale = nn.Parameter(torch.ones(emb_dim))
         self.shift = nn.Parameter(torch.zeros(emb_dim))
 

@@ -53,7 +53,9 @@ print("x", list(x.shape))
 # %%
 mean = x.mean(dim=-1, keepdim=True)  # [B, T, 1]
 variance = x.var(dim=-1, keepdim=True, unbiased=False)  # [B, T, 1]
-print("x", list(x.shape), "· mean", list(mean.shape), "· variance", list(variance.shape))
+print(
+    "x", list(x.shape), "· mean", list(mean.shape), "· variance", list(variance.shape)
+)
 
 # %% [markdown]
 # With these two, the first step is to subtract the mean and to divide by the root of the variance. Ba, Kiros and Hinton write the statistics in their equation 3. For one vector of D features they are
@@ -83,7 +85,9 @@ print("normalized:", rounded(normalize(one_to_four)))
 changed = x.clone()
 changed[0, 1] += torch.arange(emb_dim)  # another token at batch row 0, position 1
 same = (normalize(x) == normalize(changed)).all(dim=-1)  # [B, T]
-rows = [[f"batch row {row}", *map(str, values)] for row, values in enumerate(same.tolist())]
+rows = [
+    [f"batch row {row}", *map(str, values)] for row, values in enumerate(same.tolist())
+]
 assert (~same).nonzero().tolist() == [[0, 1]]
 show_table(["unchanged?", *(f"position {t}" for t in range(same.shape[1]))], rows)
 
@@ -99,7 +103,14 @@ pair = torch.tensor([1.0, 3.0], dtype=torch.float64)
 rows = []
 for name, unbiased in [("population, ÷ D", False), ("sample, ÷ (D − 1)", True)]:
     v = pair.var(unbiased=unbiased)
-    rows.append([name, pair.mean().item(), v.item(), str(rounded((pair - pair.mean()) / v.sqrt()))])
+    rows.append(
+        [
+            name,
+            pair.mean().item(),
+            v.item(),
+            str(rounded((pair - pair.mean()) / v.sqrt())),
+        ]
+    )
 show_table(["variance", "mean", "value", "[1, 3] becomes"], rows)
 
 # %% [markdown]
@@ -116,8 +127,16 @@ rows = []
 for spread in [1.0, 0.1, 0.01, 0.001]:
     result = normalize(spread * one_to_four)
     incoming = (spread * one_to_four).var(unbiased=False)
-    assert torch.isclose(result.var(unbiased=False), incoming / (incoming + eps), rtol=1e-12, atol=0)
-    rows.append([f"{spread:g} × [1, 2, 3, 4]", f"{incoming.item():.2e}", result.var(unbiased=False).item()])
+    assert torch.isclose(
+        result.var(unbiased=False), incoming / (incoming + eps), rtol=1e-12, atol=0
+    )
+    rows.append(
+        [
+            f"{spread:g} × [1, 2, 3, 4]",
+            f"{incoming.item():.2e}",
+            result.var(unbiased=False).item(),
+        ]
+    )
 show_table(["input", "its variance", "variance after"], rows, format=".6f")
 
 # %% [markdown]
@@ -130,7 +149,11 @@ show_table(["input", "its variance", "variance after"], rows, format=".6f")
 # %%
 flat = torch.full((1, emb_dim), 7.0, dtype=torch.float64, requires_grad=True)
 normalize(flat).sum().backward()
-print("without eps:", rounded(normalize(flat.detach(), eps=0.0))[0][:2], "(first two features)")
+print(
+    "without eps:",
+    rounded(normalize(flat.detach(), eps=0.0))[0][:2],
+    "(first two features)",
+)
 print("with eps:   ", rounded(normalize(flat))[0][:2])
 print("gradient finite:", flat.grad.isfinite().all().item())
 assert normalize(flat).eq(0).all() and flat.grad.isfinite().all()
@@ -146,7 +169,9 @@ assert normalize(flat).eq(0).all() and flat.grad.isfinite().all()
 moved = normalize(one_to_four + shift)
 print(f"[1, 2, 3, 4]           -> {rounded(normalize(one_to_four))}")
 print(f"[1, 2, 3, 4] + {shift:<7g} -> {rounded(moved)}")
-torch.testing.assert_close(moved, normalize(one_to_four), rtol=0, atol=1e-9)  # x + shift rounds at about 1e-10 for 1e6
+torch.testing.assert_close(
+    moved, normalize(one_to_four), rtol=0, atol=1e-9
+)  # x + shift rounds at about 1e-10 for 1e6
 
 # %% [markdown]
 # Normalizing forgets the common level. It does not erase the differences between the features; those are what the next layer reads.
@@ -173,7 +198,9 @@ class PlainLayerNorm(nn.Module):
     def forward(self, x):
         mean = x.mean(dim=-1, keepdim=True)  # [..., 1]
         variance = x.var(dim=-1, keepdim=True, unbiased=False)  # [..., 1]
-        return self.scale * (x - mean) / torch.sqrt(variance + self.eps) + self.shift  # [..., D]
+        return (
+            self.scale * (x - mean) / torch.sqrt(variance + self.eps) + self.shift
+        )  # [..., D]
 
 
 layer = PlainLayerNorm(emb_dim).double()
@@ -184,7 +211,10 @@ with torch.no_grad():
 trained = layer(x)[0, 0]  # [D]
 show_table(
     ["one position of the result", "mean", "variance"],
-    [[name, v.mean().item() + 0.0, v.var(unbiased=False).item()] for name, v in [("fresh", fresh), ("moved", trained)]],
+    [
+        [name, v.mean().item() + 0.0, v.var(unbiased=False).item()]
+        for name, v in [("fresh", fresh), ("moved", trained)]
+    ],
     format="z.3f",
 )
 

@@ -31,7 +31,7 @@ def diagram(name: str, width: float, height: float, *, alt: str, words: Sequence
 
 
 class Diagram:
-    """Boxes first, then the arrows between them by name. y runs upwards; a unit is about the height of a line of text."""
+    """Boxes first, then the arrows between them by name. y runs upwards; a line of text is about a unit high."""
 
     def __init__(self, ax, data: dict):
         self.ax = ax

@@ -94,7 +94,7 @@ def figure(
         fig = Figure(figsize=size)
         yield fig.subplots(**subplots)
         buffer = io.StringIO()
-        fig.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Title": alt})
+        fig.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None, "Title": alt})
     drawing = Drawing("\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n", alt)
     if folder := os.environ.get("BOOK_FIGURES"):
         beside = {"alt": alt, "words": list(words), "data": {key: _plain(value) for key, value in data.items()}}

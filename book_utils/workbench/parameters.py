@@ -36,7 +36,7 @@ class Parameter:
     meaning: str  # the whole comment, range included
 
     def check(self, value: object) -> None:
-        """TypeError where `value` has another type (a bool is no int, nor is 2.0), ValueError where it is out of range."""
+        """TypeError where `value` has another type (a bool is no int, nor is 2.0), ValueError out of range."""
         wanted = (int, float) if self.type == "float" else TYPES[self.type]
         if not isinstance(value, wanted) or (self.type != "bool" and isinstance(value, bool)):
             raise TypeError(f"{self.name} = {value!r} is not of type {self.type} ({self.meaning})")

@@ -1,0 +1,109 @@
+"""The commands that build the book: `book`, `site` and `chapters`."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from book_utils.workbench.execute import Failure, execute_chapters
+from book_utils.workbench.files import ROOT, chapter_scripts, write_whole
+from book_utils.workbench.pairs import differences, has_newer_edits
+
+BUILD = ROOT / "_build"
+HOME = "chapters/index.html"
+
+
+def build_book(timeout: float) -> None:
+    """Execute every chapter afresh into _build/book, and build the site from these runs. Touches nothing else."""
+    source = _fresh_folder("book")
+    failures = execute_chapters(_select(()), source / "chapters", source / "figures", timeout, click.echo)
+    _stop_at(failures, source / "chapters")
+    _build_site(source)
+    click.echo(f"\nTo read the book, open {_shown(BUILD / 'html' / 'index.html')} in a browser.")
+    click.echo("To run it, type `make lab`: JupyterLab opens the chapters.")
+
+
+def build_site() -> None:
+    """Build the site from the committed notebooks, without executing anything."""
+    source = _fresh_folder("site")
+    (source / "chapters").mkdir(parents=True)
+    for script in _select(()):
+        shutil.copy(script.with_suffix(".ipynb"), source / "chapters")
+    shutil.copytree(ROOT / "figures", source / "figures")
+    _build_site(source)
+    click.echo(f"\nTo read the book, open {_shown(BUILD / 'html' / 'index.html')} in a browser.")
+
+
+def build_chapters(names: tuple[str, ...], timeout: float) -> None:
+    """Execute chapters (all, or those named) and replace the committed notebooks and figures by the results."""
+    scripts = _select(names)
+    newer = [script for script in scripts if has_newer_edits(script)]
+    if newer:
+        raise click.ClickException("\n".join(_newer_edits(script) for script in newer))
+    run = _fresh_folder("chapters")
+    failures = execute_chapters(scripts, run / "chapters", run / "figures", timeout, click.echo)
+    _stop_at(failures, run / "chapters")
+    for kept in [*(run / "chapters").glob("*.ipynb"), *(run / "figures").iterdir()]:
+        committed = ROOT / kept.parent.name / kept.name
+        text = kept.read_text("utf-8")
+        if not committed.exists() or committed.read_text("utf-8") != text:
+            write_whole(committed, text)
+            click.echo(f"wrote {_shown(committed)}")
+
+
+def check_pairs() -> None:
+    """Exit with 1 where a script and its notebook differ, saying where and how to mend it."""
+    found = [f"{script.stem}: {line}" for script in _select(()) for line in differences(script)]
+    if found:
+        raise click.ClickException("\n".join([*found, "To mend, edit the .py, then run `make chapters`."]))
+    click.echo("Every script and its notebook agree.")
+
+
+def _fresh_folder(name: str) -> Path:
+    folder = BUILD / name
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
+def _select(names: tuple[str, ...]) -> list[Path]:
+    scripts = {script.stem: script for script in chapter_scripts()}
+    unknown = [name for name in names if name not in scripts]
+    if unknown:
+        raise click.ClickException(f"no chapter {', '.join(unknown)}; there are {', '.join(scripts)}")
+    chosen = [scripts[name] for name in names or scripts]
+    for script in chosen:
+        if not script.exists():
+            raise click.ClickException(f"_toc.yml lists {_shown(script)}, which does not exist")
+    return chosen
+
+
+def _stop_at(failures: list[Failure], folder: Path) -> None:
+    if failures:
+        lines = [*map(str, failures), f"As far as they came, the notebooks are in {_shown(folder)}."]
+        raise click.ClickException("\n".join(lines))
+
+
+def _newer_edits(script: Path) -> str:
+    return (
+        f"chapters/{script.stem}.ipynb was saved after {script.name} and differs from it.\n"
+        f"  to keep the notebook's text: {sys.executable} -m jupytext --sync chapters/{script.stem}.ipynb\n"
+        f"  to keep the script's text:   touch chapters/{script.name}"
+    )
+
+
+def _build_site(source: Path) -> None:
+    """Run Sphinx over `source`, which holds the chapters and figures to show; any warning is an error."""
+    shutil.copy(ROOT / "_toc.yml", source)
+    shutil.copy(ROOT / "chapters" / "index.md", source / "chapters")
+    html = BUILD / "html"
+    shutil.rmtree(html, ignore_errors=True)
+    command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-E", "-d", str(source / ".doctrees")]
+    if subprocess.run([*command, "-c", str(ROOT), str(source), str(html)]).returncode:
+        raise click.ClickException("the site could not be built; Sphinx says why, above")
+    write_whole(html / "index.html", f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={HOME}">\n')
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(ROOT))

@@ -1,0 +1,31 @@
+"""What several tests share."""
+
+import jaxtyping
+import pytest
+import torch
+from hypothesis import settings
+
+from book_utils import get_config
+
+# The same examples on every run: a red test is red again for the one who mends it. No deadline: machines differ.
+settings.register_profile("book", derandomize=True, deadline=None, max_examples=40)
+settings.load_profile("book")
+
+
+@pytest.fixture
+def cfg():
+    """The book's tiny configuration."""
+    return get_config("tiny")
+
+
+@pytest.fixture
+def as_readers_see():
+    """Without the checked signatures of the test run, so that an error is the one that a reader gets."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)

@@ -1,0 +1,139 @@
+"""The committed chapters: pairs that agree, cells executed in order, scripts that run alone. nbval does the rest."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import nbformat
+import pytest
+
+from book_utils.workbench.files import ROOT, chapter_scripts
+from book_utils.workbench.pairs import differences, read_source, write_notebook
+
+MEND = "edit the .py, then run `make chapters`"
+each_chapter = pytest.mark.parametrize("script", chapter_scripts(), ids=lambda script: script.stem)
+
+
+def committed(script):
+    return nbformat.read(script.with_suffix(".ipynb"), as_version=4)
+
+
+@each_chapter
+def test_the_script_and_its_notebook_agree(script):
+    assert differences(script) == [], f"{script.name} and its notebook differ; to mend, {MEND}"
+
+
+@each_chapter
+def test_every_cell_was_executed_in_order_from_a_fresh_kernel(script):
+    cells = [cell for cell in committed(script).cells if cell.cell_type == "code"]
+    counts = [cell.execution_count for cell in cells]
+    assert counts == list(range(1, len(cells) + 1)), f"{script.stem}: cells out of order; to mend, {MEND}"
+
+
+@each_chapter
+def test_the_notebook_is_valid_and_names_no_machine(script):
+    notebook = committed(script)
+    nbformat.validate(notebook)
+    text = script.with_suffix(".ipynb").read_text("utf-8")
+    assert not re.search(r"/(home|root|tmp|Users|work)/|C:\\\\|iopub|\d{4}-\d\d-\d\dT", text)
+    assert set(notebook.metadata) == {"jupytext", "kernelspec", "language_info"}
+    assert not any(output.get("name") == "stderr" for cell in notebook.cells for output in cell.get("outputs", []))
+
+
+@each_chapter
+def test_cell_ids_and_parameters_tag_survive_every_conversion(script, tmp_path):
+    first, second = read_source(script), read_source(script)
+    assert (
+        [cell.id for cell in first.cells]
+        == [cell.id for cell in second.cells]
+        == [c.id for c in committed(script).cells]
+    )
+    tagged = [cell for cell in committed(script).cells if "parameters" in cell.metadata.get("tags", [])]
+    assert len(tagged) == 1
+    write_notebook(committed(script), tmp_path / "again.ipynb")
+    assert (tmp_path / "again.ipynb").read_bytes() == script.with_suffix(".ipynb").read_bytes()
+
+
+@each_chapter
+def test_the_script_runs_headless_from_another_folder(script, tmp_path):
+    environment = {
+        key: value for key, value in os.environ.items() if key not in ("DISPLAY", "MPLBACKEND", "BOOK_FIGURES")
+    }
+    run = subprocess.run(
+        [sys.executable, "-W", "error", str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert "not attempted yet" in run.stdout and run.stderr == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@each_chapter
+def test_code_keeps_to_the_width_of_the_page(script):
+    code = [line for cell in committed(script).cells if cell.cell_type == "code" for line in cell.source.splitlines()]
+    assert [line for line in code if len(line) > 88] == []
+
+
+@each_chapter
+def test_links_lead_to_chapters_that_exist(script):
+    text = "\n".join(cell.source for cell in committed(script).cells if cell.cell_type == "markdown")
+    targets = re.findall(r"\]\(([^)#]+\.(?:ipynb|svg))\)", text)
+    assert [target for target in targets if not (ROOT / "chapters" / target).exists()] == []
+
+
+def test_a_changed_text_tag_or_cell_is_seen(tmp_path):
+    source = chapter_scripts()[1]
+    script = tmp_path / source.name
+    notebook = script.with_suffix(".ipynb")
+    shutil.copy(source, script)
+    assert differences(script) == [f"{notebook.name} is missing"]
+    shutil.copy(source.with_suffix(".ipynb"), notebook)
+    assert differences(script) == []
+    content = json.loads(notebook.read_text("utf-8"))
+    content["cells"][0]["source"][0] += "x"
+    content["cells"][1]["metadata"] = {}
+    content["cells"].pop()
+    notebook.write_text(json.dumps(content), "utf-8")
+    count = len(read_source(script).cells)
+    assert differences(script) == [
+        "cell 1: another text",
+        "cell 2: another tag",
+        f"the script has {count} cells, the notebook {count - 1}",
+    ]
+
+
+def test_nbval_turns_red_on_a_changed_digit(tmp_path):
+    """The regression test itself: a digit in a committed output is changed, and nbval must see it."""
+    notebook = tmp_path / "02_layer_norm.ipynb"
+    text = (ROOT / "chapters" / notebook.name).read_text("utf-8")
+    assert text.count("1.3416") > 1
+    notebook.write_text(text.replace("-1.3416", "-1.3417", 1), "utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--nbval",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "--rootdir",
+        str(tmp_path),
+        str(notebook),
+    ]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 1, run.stdout
+    assert "1 failed" in run.stdout and "-1.3417" in run.stdout
+
+
+def test_papermill_reruns_a_chapter_and_lists_its_parameters(tmp_path):
+    chapter, result = ROOT / "chapters" / "02_layer_norm.ipynb", tmp_path / "out.ipynb"
+    papermill = [sys.executable, "-m", "papermill", str(chapter)]
+    run = subprocess.run([*papermill, str(result), "-p", "emb_dim", "8"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert "x [2, 3, 8]" in result.read_text("utf-8")
+    run = subprocess.run([*papermill, str(result), "-p", "emb_dim", "1"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode != 0 and "emb_dim = 1 is out of range: D, features per position (2 to 1024)" in run.stderr
+    run = subprocess.run([*papermill, "--help-notebook"], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0 and "emb_dim: int (default 4)" in run.stdout and "features per position" in run.stdout

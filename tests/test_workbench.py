@@ -1,0 +1,109 @@
+"""Parameters, tables and files of the workbench."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from book_utils.workbench import check_parameters, rounded, show_table
+from book_utils.workbench.files import ROOT, chapter_scripts, write_whole
+from book_utils.workbench.parameters import Parameter, read_parameters
+
+SCRIPT = """# %% [markdown]
+# Text with a number: size: int = 3
+
+# %% tags=["parameters"]
+depth: int = 5  # number of layers (1 to 64)
+scale: float = -1e-3  # größer; a = b, # and ( signs (more than -0.5)
+name: str = "a = b # c"  # any text
+flag: bool = True  # on or off
+bare: int = 0
+
+# %%
+later: int = 7  # not a parameter
+"""
+
+
+def test_parameters_are_read_from_the_cell_alone(tmp_path):
+    script = tmp_path / "x.py"
+    script.write_text(SCRIPT, "utf-8")
+    found = {p.name: (p.type, p.default, p.meaning) for p in read_parameters(script)}
+    assert found == {
+        "depth": ("int", 5, "number of layers (1 to 64)"),
+        "scale": ("float", -1e-3, "größer; a = b, # and ( signs (more than -0.5)"),
+        "name": ("str", "a = b # c", "any text"),
+        "flag": ("bool", True, "on or off"),
+        "bare": ("int", 0, ""),
+    }
+
+
+@pytest.mark.parametrize(
+    ("type", "meaning", "good", "bad"),
+    [
+        ("int", "depth (1 to 64)", [1, 64], [0, 65, True, 2.0, "3", None]),
+        ("int", "depth (at least 0)", [0, 10**9], [-1]),
+        ("float", "eps (more than 0)", [1e-9, 3], [0, -1.0, float("nan"), float("inf"), True, "1"]),
+        ("float", "shift (-1e6 to 1e6)", [-1e6, 0, 1e6], [-1.1e6, 2e6]),
+        ("bool", "on (or off)", [True, False], [0, 1, "true", None]),
+        ("str", "text (1 to 2)"[:4], ["", "x"], [1, None]),
+        ("int", "a number (it may be what it likes)", [-5, 5], [0.5]),
+    ],
+)
+def test_a_parameter_accepts_its_range_and_names_itself_otherwise(type, meaning, good, bad):
+    parameter = Parameter("thing", type, good[0], meaning)
+    for value in good:
+        parameter.check(value)
+    for value in bad:
+        with pytest.raises((TypeError, ValueError), match="thing = ") as error:
+            parameter.check(value)
+        assert repr(value) in str(error.value) and meaning in str(error.value)
+
+
+@pytest.mark.parametrize("script", chapter_scripts(), ids=lambda script: script.stem)
+def test_every_chapter_has_parameters_with_meanings_and_valid_defaults(script):
+    parameters = read_parameters(script)
+    assert parameters
+    for parameter in parameters:
+        assert parameter.meaning
+        parameter.check(parameter.default)
+    check_parameters(script.stem, {parameter.name: parameter.default for parameter in parameters})
+    with pytest.raises(TypeError, match=parameters[0].name):
+        check_parameters(script.stem, {**{p.name: p.default for p in parameters}, parameters[0].name: object()})
+
+
+def test_chapters_come_in_the_order_of_the_one_list():
+    names = [script.name for script in chapter_scripts()]
+    assert names == sorted(names) == sorted(path.name for path in (ROOT / "chapters").glob("[0-9]*.py"))
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "folder" / "kept.txt"
+    write_whole(path, "old\n")
+    path.chmod(0o600)
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "new \ud800")
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(path, "new")
+    monkeypatch.undo()
+    assert path.read_text() == "old\n" and [entry.name for entry in path.parent.iterdir()] == ["kept.txt"]
+    write_whole(path, "new\n")
+    assert path.read_text() == "new\n" and path.stat().st_mode & 0o777 == 0o600
+    assert isinstance(path, Path)
+
+
+def test_a_table_is_text_in_a_script_and_rich_in_a_notebook(capsys):
+    show_table(["name", "count", "value"], [["a <b>", 10, 1.23456], ["c", 2, -0.000001]])
+    assert capsys.readouterr().out == "name   count   value\na <b>     10  1.2346\nc          2  0.0000\n"
+    from book_utils.workbench.tables import Table
+
+    html = Table(["name", "value"], [["a <b>", 1.0]], ".1f")._repr_html_()
+    assert '<td style="text-align: left">a &lt;b&gt;</td><td style="text-align: right">1.0</td>' in html
+    with pytest.raises(ValueError, match="a row of 1 cells under a header of 2"):
+        show_table(["a", "b"], [["x"]])
+
+
+def test_rounding_leaves_no_negative_zero():
+    assert str(rounded(torch.tensor([-0.00001, 1.23456]))) == "[0.0, 1.2346]"
+    assert rounded(torch.tensor(2.0)) == 2.0
