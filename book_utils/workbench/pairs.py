@@ -62,9 +62,14 @@ def has_newer_edits(script: Path) -> bool:
     return notebook.exists() and notebook.stat().st_mtime > script.stat().st_mtime and bool(differences(script))
 
 
+def leave_out_the_machine(notebook: NotebookNode | dict) -> None:
+    """Remove what tells when and where a notebook was executed: time stamps, and the version of Python."""
+    for cell in notebook["cells"]:
+        cell["metadata"].pop("execution", None)
+    notebook["metadata"].get("language_info", {}).pop("version", None)
+
+
 def write_notebook(notebook: NotebookNode, path: Path) -> None:
-    """Write a notebook in the form that is committed: no time stamps, no facts of the machine that executed it."""
-    for cell in notebook.cells:
-        cell.metadata.pop("execution", None)  # time stamps
-    notebook.metadata.get("language_info", {}).pop("version", None)
+    """Write a notebook in the form that is committed."""
+    leave_out_the_machine(notebook)
     write_whole(path, nbformat.writes(notebook) + "\n")
