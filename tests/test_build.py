@@ -31,7 +31,8 @@ def book(tmp_path, monkeypatch):
     (tmp_path / "chapters").mkdir()
     (tmp_path / "figures").mkdir()
     (tmp_path / "_toc.yml").write_text(
-        "format: jb-book\nroot: chapters/index\nparts:\n  - caption: Part\n    chapters:\n      - file: chapters/01_one\n"
+        "format: jb-book\nroot: chapters/index\nparts:\n"
+        "  - caption: Part\n    chapters:\n      - file: chapters/01_one\n"
     )
     (tmp_path / "chapters" / "index.md").write_text("# Home\n\n[One](01_one.ipynb)\n")
     shutil.copy(ROOT / "conf.py", tmp_path)

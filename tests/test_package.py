@@ -4,7 +4,9 @@ import re
 import subprocess
 import sys
 
+import jaxtyping
 import pytest
+import torch
 
 import book_utils
 from book_utils.workbench.files import ROOT
@@ -47,3 +49,8 @@ def test_no_model_module_imports_the_workbench_or_a_later_chapter(module):
         assert imported <= set(order[: order.index(module)])
     elif module != "__main__":
         assert "workbench" not in imported
+
+
+def test_the_shapes_in_signatures_are_checked_in_this_test_run():
+    with pytest.raises(jaxtyping.TypeCheckError, match="B T D"):
+        book_utils.DummyTransformerBlock(book_utils.get_config("tiny"))(torch.ones(2, 3))

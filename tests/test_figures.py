@@ -1,0 +1,77 @@
+"""The figure helper, and the kept figures: words beside each, and plotted numbers that are computed here once more."""
+
+import json
+import re
+
+import pytest
+
+from book_utils.workbench import diagram, figure
+from book_utils.workbench.files import ROOT, chapter_scripts
+
+KEPT = sorted((ROOT / "figures").glob("*.json"))
+
+
+def draw(name="line"):
+    data = {"x": [0.0, 1.0], "y": [1 / 3, 2.0]}
+    with figure(name, alt="A <rising> line", words=["x runs from 0 to 1.", "y rises to 2."], data=data) as ax:
+        ax.plot(data["x"], data["y"], label="line")
+        ax.legend()
+
+
+def test_a_figure_is_kept_only_where_a_folder_is_named_and_is_the_same_bytes_each_time(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("BOOK_FIGURES", raising=False)
+    monkeypatch.chdir(tmp_path)
+    draw()
+    assert list(tmp_path.iterdir()) == []
+    assert capsys.readouterr().out == "Figure: A <rising> line\n1. x runs from 0 to 1.\n2. y rises to 2.\n"
+    kept = []
+    for folder in ("first", "second"):
+        monkeypatch.setenv("BOOK_FIGURES", str(tmp_path / folder))
+        draw()
+        kept.append([(tmp_path / folder / name).read_bytes() for name in ("line.svg", "line.json")])
+    assert kept[0] == kept[1]
+    assert b"<title>A &lt;rising&gt; line</title>" in kept[0][0] and b"<dc:date>" not in kept[0][0]
+    beside = json.loads(kept[0][1])
+    assert beside["data"] == {"x": [0.0, 1.0], "y": [0.33333333, 2.0]} and len(beside["words"]) == 2
+
+
+def test_an_error_while_drawing_keeps_and_shows_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("BOOK_FIGURES", str(tmp_path))
+    with pytest.raises(ZeroDivisionError), figure("half", alt="a", words=["b"], data={}) as ax:
+        ax.plot([0, 1 / 0])
+    assert list(tmp_path.iterdir()) == [] and capsys.readouterr().out == ""
+
+
+def test_a_figure_leaves_matplotlibs_settings_and_backend_alone():
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    draw()
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_a_diagram_keeps_its_boxes_and_arrows(tmp_path, monkeypatch):
+    monkeypatch.setenv("BOOK_FIGURES", str(tmp_path))
+    with diagram("flow", 10, 8, alt="Two boxes", words=["From a to b."]) as d:
+        d.box("a", 5, 7, "first")
+        d.plus("b", 5, 2)
+        d.arrow("a", "b", "x")
+        d.shortcut("a", "b", 9)
+    data = json.loads((tmp_path / "flow.json").read_text("utf-8"))["data"]
+    assert data == {"boxes": {"a": "first", "b": "+"}, "arrows": [["a", "b"], ["a", "b"]]}
+
+
+def test_every_figure_that_a_chapter_draws_is_kept_and_no_other():
+    drawn = {
+        name
+        for script in chapter_scripts()
+        for name in re.findall(r'with (?:figure|diagram)\(\s*"(\w+)"', script.read_text("utf-8"))
+    }
+    assert drawn == {path.stem for path in KEPT} == {path.stem for path in (ROOT / "figures").glob("*.svg")}
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_every_figure_has_a_sentence_and_steps_and_data(path):
+    beside = json.loads(path.read_text("utf-8"))
+    assert len(beside["alt"]) > 30 and len(beside["words"]) >= 3 and beside["data"]
+    assert "<title>" in path.with_suffix(".svg").read_text("utf-8")
