@@ -10,7 +10,6 @@ extensions = [
     "myst_nb",
     "sphinx_external_toc",
     "sphinx_design",
-    "sphinx_exercise",
     "sphinx_togglebutton",
     "sphinx_copybutton",
     "sphinxcontrib.lightbox2",

@@ -105,8 +105,9 @@ def _nearest(key: object, known) -> str:
     return f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(known)}"
 
 
-# The book's small model, and the four sizes of GPT-2 (Radford et al. 2019, table 2). These are names of
-# architectures: a configuration holds no weights. The rates and the missing QKV bias are upstream's defaults.
+# The book's small model, and the four sizes of GPT-2: layers and widths from Radford et al. 2019, table 2, vocabulary
+# and context from section 2.3, heads from the released hparams.json. These are names of architectures: a configuration
+# holds no weights. The dropout rate and the missing QKV bias are upstream's defaults.
 _GPT2_SMALL = GPTConfig(vocab_size=50257, context_length=1024, emb_dim=768, n_heads=12, n_layers=12, drop_rate=0.1)
 CONFIGS: Mapping[str, GPTConfig] = MappingProxyType(
     {

@@ -30,7 +30,7 @@
 emb_dim: int = 4  # D, features per position (2 to 1024)
 shift: float = 100.0  # a constant that is added to every feature (-1e6 to 1e6)
 eps: float = 1e-5  # the small number inside the root (more than 0)
-seed: int = 26  # of the random examples (at least 0)
+seed: int = 26  # of the random examples (0 to 4294967295)
 
 # %%
 import torch
@@ -253,7 +253,7 @@ for name, other in [("book_utils.LayerNorm", final), ("torch.nn.LayerNorm", refe
 #
 # ## Exercises
 #
-# ::::{exercise} 2.1 The same vector, moved
+# ::::{admonition} Exercise 2.1 · The same vector, moved
 #
 # Add `shift` to every feature of `x` and normalize. Before you run it: what do you expect, and which line of `normalize` is the reason?
 #
@@ -275,7 +275,7 @@ check("2.1", moved_and_normalized)
 #
 # ::::
 #
-# ::::{exercise} 2.2 From the formula
+# ::::{admonition} Exercise 2.2 · From the formula
 #
 # Write LayerNorm as one function of `x`, `scale`, `shift` and `eps`, without looking up. The check tries it on flat vectors and on tiny ones too.
 #
@@ -301,7 +301,7 @@ check("2.2", layer_norm)
 #
 # ::::
 #
-# ::::{exercise} 2.3 It loads. Is it the same model?
+# ::::{admonition} Exercise 2.3 · It loads. Is it the same model?
 #
 # Somebody divides the sum of squares by D − 1 in place of D. The shape of the output is unchanged, and the trained weights load without an error. By what factor is each normalized feature then too small (take ε as 0)? Write it as a function of D, and say what the factor means for the claim "it loads, so it is the same model".
 #

@@ -72,8 +72,16 @@ def test_the_script_runs_headless_from_another_folder(script, tmp_path):
 
 @each_chapter
 def test_code_keeps_to_the_width_of_the_page(script):
-    code = [line for cell in committed(script).cells if cell.cell_type == "code" for line in cell.source.splitlines()]
+    shown = [cell for cell in committed(script).cells if "hide-input" not in cell.metadata.get("tags", [])]
+    code = [line for cell in shown if cell.cell_type == "code" for line in cell.source.splitlines()]
     assert [line for line in code if len(line) > 88] == []
+
+
+@each_chapter
+def test_a_hidden_input_is_hidden_on_the_site_and_in_jupyterlab(script):
+    for cell in committed(script).cells:
+        assert ("hide-input" in cell.metadata.get("tags", [])) == ("jupyter" in cell.metadata)
+        assert cell.metadata.get("jupyter", {"source_hidden": True}) == {"source_hidden": True}
 
 
 @each_chapter

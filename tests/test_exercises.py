@@ -34,7 +34,7 @@ def test_every_chapter_has_two_exercises_in_the_one_pattern(script):
     numbers = [number for number in EXERCISES if number.partition(".")[0] == chapter]
     assert len(numbers) >= 2
     for number in numbers:
-        prompt = text.index(f"# ::::{{exercise}} {number} ")
+        prompt = text.index(f"# ::::{{admonition}} Exercise {number} · ")
         cell = text.index('# %% tags=["exercise"]', prompt)
         asked = text.index(f'check("{number}", ', cell)
         assert text.index("# ::::{dropdown} Answer", asked) > asked

@@ -1,4 +1,4 @@
-"""How the signatures of book_utils are checked while the tests run: beartype, where an int passes as a float (PEP 484)."""
+"""How the signatures of book_utils are checked while tests run: beartype, where an int passes as a float (PEP 484)."""
 
 from beartype import BeartypeConf, beartype
 
