@@ -39,7 +39,8 @@ class Parameter:
         """TypeError where `value` has another type (a bool is no int, nor is 2.0), ValueError out of range."""
         wanted = (int, float) if self.type == "float" else TYPES[self.type]
         if not isinstance(value, wanted) or (self.type != "bool" and isinstance(value, bool)):
-            raise TypeError(f"{self.name} = {value!r} is not of type {self.type} ({self.meaning})")
+            hint = "; write True or False" if self.type == "bool" else ""
+            raise TypeError(f"{self.name} = {value!r} is not of type {self.type}{hint} ({self.meaning})")
         if self.type == "float" and not math.isfinite(value):
             raise ValueError(f"{self.name} = {value!r} is not a finite number ({self.meaning})")
         for pattern, holds in RANGES.items():

@@ -1,0 +1,740 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 4 · Shortcuts
+#
+# **How does a signal get through many layers?**
+#
+# At the end of this chapter you can
+#
+# - write a layer with a shortcut, say what it demands of the shapes, and say what it adds to the layer's Jacobian;
+# - compare the gradients of a deep network with and without shortcuts so that only the shortcuts differ, and say what such a comparison leaves open;
+# - name cases where gradients vanish or explode although every layer has its shortcut.
+#
+# You need the derivative of a function of several variables (its matrix, the Jacobian), the chain rule, and GELU of [chapter 3](03_feed_forward.ipynb).
+
+# %% tags=["parameters"]
+depth: int = 5  # number of layers, the last of which has one output (2 to 64)
+width: int = 3  # features before the last layer (2 to 64)
+seed: int = 123  # of the weights (0 to 4294967295)
+use_shortcut: bool = True  # whether the network at hand has shortcuts
+
+# %%
+import torch
+from torch import nn
+from torch.autograd.functional import jacobian
+
+from book_utils import GELU
+from book_utils.workbench import (
+    check,
+    check_parameters,
+    diagram,
+    figure,
+    rounded,
+    show_table,
+)
+
+check_parameters("04_shortcuts", globals())
+layer_sizes = [width] * depth + [1]
+x = torch.linspace(1, -1, width, dtype=torch.float64).unsqueeze(0)  # [1, width]
+print(f"{depth} layers, {width} features, one output")
+print("the input starts with", rounded(x[0, :3]))
+
+# %% [markdown]
+# A GPT is a stack of layers. Each one reads what the one before wrote, so a feature of the input reaches the end only if every layer hands it on, and an error measured at the end reaches the first layer only if every layer hands it back. Chapter 2 kept the scale in hand. A *shortcut* (also called a residual or skip connection) is the second means, and it is one plus sign.
+#
+# ## Add the input back
+#
+# A plain layer replaces its input by f(x). A layer with a shortcut adds f(x) to its input:
+#
+# $$y = x + f(x).$$
+#
+# The part f is then called the *branch*. Suppose it answers the vector `[1, 2, 3, 4]` with four small numbers.
+
+# %%
+before = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)
+branch = torch.tensor([0.1, -0.1, 0.2, -0.2], dtype=torch.float64)
+after = before + branch
+rows = [("x", before), ("f(x)", branch), ("y = x + f(x)", after)]
+rows = [[name, *rounded(vector)] for name, vector in rows]
+show_table(["feature", "1", "2", "3", "4"], rows, format="z.1f")
+# sums near 4 round at about 1e-15
+torch.testing.assert_close(after - branch, before, rtol=0, atol=1e-14)
+
+# %% [markdown]
+# The old values are still there, with a correction on top. The branch need not carry the input through: it only says what should change. If nothing should, it can return zeros, and the layer is the identity. A plain layer would have to learn the identity with its weights, and one that ends in GELU cannot be the identity at all, since GELU returns no number far below zero.
+#
+# The picture shows the two paths. Forward, the input takes both and meets itself at the plus sign. Backward, the gradient takes both as well.
+
+# %% jupyter={"source_hidden": true} tags=["hide-input"]
+with diagram(
+    "shortcut",
+    17,
+    13,
+    alt="A layer with a shortcut: the input x goes down through the branch f and also around it, and both meet in a sum.",
+    words=[
+        "The input x arrives at the top.",
+        "One copy goes down through the branch f, here a linear layer followed by GELU, and becomes f(x).",
+        "Another copy goes around the branch and is not changed.",
+        "At the plus sign both are added, feature by feature, so both must have the same shape.",
+        "The result is y = x + f(x).",
+    ],
+) as d:
+    d.box("x", 5.5, 12, "x", kind="data", width=2)
+    d.box("f", 5.5, 7.5, "branch f:\nlinear layer, GELU", width=9, height=2.8)
+    d.plus("sum", 5.5, 3.8)
+    d.box("y", 5.5, 1, "y = x + f(x)", kind="data", width=6)
+    d.arrow("x", "f")
+    d.arrow("f", "sum", label="f(x)")
+    d.arrow("sum", "y")
+    d.shortcut("x", "sum", 11.5)
+    d.text(12, 7.5, "x, unchanged", ha="left")
+
+# %% [markdown]
+# ## The identity in the Jacobian
+#
+# The derivative of a layer with D inputs and D outputs is a D × D matrix, its Jacobian: row i and column j say how much output i moves when input j does. Since y is a sum, its Jacobian is a sum too, and the Jacobian of x with respect to itself is the identity:
+#
+# $$\frac{\partial y}{\partial x} = I + \frac{\partial f}{\partial x}.$$
+#
+# Automatic differentiation knows nothing of this formula. It is asked for both matrices, and the tolerance is 1e-12 because the two sides may round differently in the last of 16 digits.
+
+# %%
+torch.manual_seed(seed)
+f = nn.Sequential(nn.Linear(width, width), GELU()).double()
+point = x[0]  # [D]
+jacobian_f = jacobian(f, point)  # [D, D]
+jacobian_y = jacobian(lambda x: x + f(x), point)  # [D, D]
+identity = torch.eye(width, dtype=torch.float64)  # [D, D]
+torch.testing.assert_close(jacobian_y, identity + jacobian_f, rtol=0, atol=1e-12)
+
+# %%
+shown = range(min(width, 3))  # the corner that the table shows
+header = [f"{of}, input {j + 1}" for of in ("∂f", "∂y") for j in shown]
+both = torch.cat([jacobian_f[:, :3], jacobian_y[:, :3]], dim=1)
+rows = [[f"output {i + 1}", *rounded(both[i])] for i in shown]
+show_table(["", *header], rows)
+
+# %% [markdown]
+# The two halves of the table differ on the diagonal, by one, and nowhere else.
+#
+# Now read it backwards. Let g be the gradient of some loss with respect to y. The chain rule multiplies it by the Jacobian, and the identity lets it through whole: what arrives at x is g itself, plus what came back through the branch.
+
+# %%
+g = torch.linspace(1, 2, width, dtype=torch.float64)  # [D], as if from a loss
+start = point.clone().requires_grad_()
+(start + f(start)).backward(g)
+branch = g @ jacobian_f  # [D]
+torch.testing.assert_close(start.grad, g + branch, rtol=0, atol=1e-12)  # last digits
+rows = [[j + 1, g[j].item(), branch[j].item(), start.grad[j].item()] for j in shown]
+show_table(["feature", "g at y", "through the branch", "at x"], rows)
+
+# %% [markdown]
+# The last column is the sum of the two before it. That is all a shortcut does for the gradient: it opens a path on which nothing is multiplied.
+#
+# Stack two such layers, and the Jacobians multiply. Written out, the product is a sum over paths:
+#
+# $$(I + J_2)(I + J_1) = I + J_1 + J_2 + J_2 J_1.$$
+
+# %%
+second = nn.Sequential(nn.Linear(width, width), GELU()).double()
+middle = point + f(point)  # [D]
+J1, J2 = jacobian_f, jacobian(second, middle)  # [D, D] each
+whole = jacobian(lambda x: (x + f(x)) + second(x + f(x)), point)  # [D, D]
+paths = identity + J1 + J2 + J2 @ J1
+torch.testing.assert_close(whole, paths, rtol=0, atol=1e-12)  # last digits, as above
+shortcuts = depth - 1
+print(f"{shortcuts} layers with shortcuts: {2**shortcuts} paths")
+print("1 of them past every branch, 1 through all of them")
+
+# %% [markdown]
+# Without shortcuts only the last term is left, the path through every branch. With them, the gradient also has the paths that skip one branch, or several, or all. Their terms are added, and nothing forbids that they cancel; this comes back below.
+#
+# ## A network to try it on
+#
+# The network has linear layers with GELU. All but the last have as many outputs as inputs; the last has one output, so that a loss is easy to state. It adds a layer's input to its output only if it was told to use shortcuts *and* the two shapes agree.
+
+
+# %%
+class PlainDeepNetwork(nn.Module):
+    """Linear layers with GELU, with or without shortcuts: [..., sizes[0]] -> [..., sizes[-1]]."""
+
+    def __init__(self, sizes, use_shortcut):
+        super().__init__()
+        self.use_shortcut = use_shortcut
+        self.layers = nn.ModuleList()
+        for i in range(len(sizes) - 1):
+            self.layers.append(nn.Sequential(nn.Linear(sizes[i], sizes[i + 1]), GELU()))
+
+    def adds(self, x, out):
+        return self.use_shortcut and x.shape == out.shape
+
+    def forward(self, x):
+        for layer in self.layers:
+            out = layer(x)  # [..., size of this layer's output]
+            x = x + out if self.adds(x, out) else out
+        return x
+
+
+# %% [markdown]
+# A comparison is worth something if one thing differs. So the two networks get the same seed, set anew before each is built, and should have the same weights to the last bit. They are drawn in float32, PyTorch's default, and then widened to float64, so that they are the weights which readers of the reference book have at this seed.
+
+
+# %%
+def build(use_shortcut, sizes=layer_sizes, seed=seed):
+    torch.manual_seed(seed)
+    return PlainDeepNetwork(sizes, use_shortcut).double()
+
+
+networks = {"without shortcuts": build(False), "with shortcuts": build(True)}
+weights = [dict(network.named_parameters()) for network in networks.values()]
+same = [torch.equal(weights[0][name], weights[1][name]) for name in weights[0]]
+assert all(same) and weights[0].keys() == weights[1].keys()
+print(f"{sum(same)} of {len(same)} weights and biases are equal in both networks")
+
+# %% [markdown]
+# A shortcut has no parameters of its own; this is why the same weights fit both. What happens inside depends on the flag. Here is the network at hand, the one that the parameter `use_shortcut` chooses.
+
+# %%
+at_hand = build(use_shortcut)
+rows, h = [], x
+for number, layer in enumerate(at_hand.layers, 1):
+    out = layer(h)
+    adds = at_hand.adds(h, out)
+    shapes = f"{list(h.shape)} → {list(out.shape)}"
+    rows.append([number, shapes, "x + f(x)" if adds else "f(x)"])
+    h = h + out if adds else out
+assert torch.equal(h, at_hand(x))
+assert [row[2] for row in rows].count("x + f(x)") == (shortcuts if use_shortcut else 0)
+show_table(["layer", "shape", "hands on"], rows)
+
+# %% [markdown]
+# ## The last layer cannot add
+#
+# Its input and its output differ in width, so there is nothing to add feature by feature. One would expect the attempt to fail. Two widths, two results:
+
+# %%
+for d_out in [1, 4 * width]:
+    out = nn.Linear(width, d_out).double()(x)  # [1, d_out]
+    try:
+        result = f"gives {list((x + out).shape)}, without an error"
+    except RuntimeError:
+        result = "fails"
+    print(f"{list(x.shape)} + {list(out.shape)} {result}")
+
+# %% [markdown]
+# A branch with four times the features is refused. This is why the feed-forward network of chapter 3 ends by projecting back to D, and why attention will return D features as well: either could not be added otherwise.
+#
+# A branch with *one* feature is not refused. PyTorch repeats it along the axis (broadcasting) and adds the same number everywhere; the result has the wrong shape and no one complains here. So the network compares shapes before it adds, and does not wait for an error.
+#
+# If a shortcut is wanted although the widths differ, the input has to be brought to the other width. He et al. do it with a matrix (their equation 2), which takes the place of the identity in the Jacobian as well:
+#
+# $$y = W_s\,x + f(x), \qquad \frac{\partial y}{\partial x} = W_s + \frac{\partial f}{\partial x}.$$
+
+# %%
+torch.manual_seed(seed)
+f_out = nn.Sequential(nn.Linear(width, 1), GELU()).double()
+projection = nn.Linear(width, 1, bias=False).double()  # W_s: [1, D]
+y = projection(x) + f_out(x)  # [1, 1]
+J = jacobian(lambda x: projection(x) + f_out(x), point)  # [1, D]
+expected = projection.weight + jacobian(f_out, point)  # [1, D]
+torch.testing.assert_close(J, expected, rtol=0, atol=1e-12)  # last digits, as above
+print(f"x {list(x.shape)}, projected {list(projection(x).shape)}, y {list(y.shape)}")
+print("parameters of the shortcut:", projection.weight.numel())
+
+# %% [markdown]
+# Now they add. But the shortcut has become a trained map: it has weights, which scale and mix what passes, and a gradient that takes this path is multiplied by them. Over many layers, this is again a product of matrices. Follow one gradient down the direct path of several layers, first with identities, then with freshly drawn projections.
+
+# %%
+torch.manual_seed(seed)
+g = torch.ones(width, dtype=torch.float64) / width**0.5  # [D], length 1
+print(f"length after {shortcuts} identities:  {g.norm().item():.3g}")
+for _ in range(shortcuts):
+    g = g @ nn.Linear(width, width, bias=False).double().weight  # [D]
+print(f"length after {shortcuts} projections: {g.norm().item():.3g}")
+
+# %% [markdown]
+# The identity keeps the length whatever the number of layers. The projections do with it what their weights say. He et al. study this in their second paper, where shortcuts other than the identity did worse in experiments with 110 layers. GPT-2 needs none, since every sublayer returns D features.
+#
+# ## A look at the gradients
+#
+# The loss is the squared error of the one output against a target of 0. For each weight matrix we take the mean of the absolute gradients: one number a layer, a rough measure of how much news from the loss arrives there. Both networks get the same input and the same target. The function clears old gradients first.
+
+
+# %%
+def look(network, x, clear=True):
+    """The mean absolute gradient of each weight matrix, first layer first."""
+    if clear:
+        network.zero_grad()
+    loss = network(x).square().mean()  # the target is 0
+    loss.backward()
+    return [layer[0].weight.grad.abs().mean().item() for layer in network.layers]
+
+
+lines = {name: look(network, x) for name, network in networks.items()}
+rows = [
+    [f"layer {k + 1}", *(means[k] for means in lines.values())] for k in range(depth)
+]
+show_table(["mean absolute gradient", *networks], rows, format=".2e")
+
+# %% jupyter={"source_hidden": true} tags=["hide-input"]
+numbers = list(range(1, depth + 1))
+off_scale = [name for name, means in lines.items() if min(means) == 0]  # log of 0
+with figure(
+    "gradient_means",
+    alt=f"Mean absolute gradient of each of {depth} layers on a logarithmic axis: with shortcuts it is the larger one in "
+    f"{sum(a < b for a, b in zip(*lines.values(), strict=True))} of them.",
+    words=[
+        f"The horizontal axis counts the layers, from 1 at the input to {depth} at the output.",
+        "The vertical axis is the mean absolute gradient of the layer's weight, on a logarithmic scale, without a unit.",
+        *(
+            f"The line {k}: {v[0]:.1e} first, {v[-1]:.1e} last."
+            for k, v in lines.items()
+        ),
+        *(f"Of the line {k}, points that are 0 are not drawn." for k in off_scale),
+    ],
+    data={"layer": numbers, **lines},
+) as ax:
+    for (name, means), marker in zip(lines.items(), "os", strict=True):
+        label = f"{name} (0 is not drawn)" if name in off_scale else name
+        drawn = [m if m > 0 else float("nan") for m in means]
+        ax.plot(numbers, drawn, marker=marker, label=label)
+    ax.set_yscale("log")
+    ax.set(xlabel="layer (1 is next to the input)", ylabel="mean |gradient| (no unit)")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.legend()
+
+# %% [markdown]
+# The vertical axis is logarithmic: equal distances are equal factors. Two things can be read off it, and should be kept apart: how far the lines lie from each other, and how much each falls from right to left. The shortcuts act inside the stack, so let us look first at the right end, at the last layer, where *neither* network adds anything. The gradient that enters there is the derivative of the squared error, twice the output, times the slope of the last GELU.
+
+
+# %%
+def before_last(network, x):
+    """What the last layer receives."""
+    for layer in network.layers[:-1]:
+        x = x + layer(x) if network.use_shortcut else layer(x)
+    return x
+
+
+# %%
+rows = []
+for name, means in lines.items():
+    h = before_last(networks[name], x)  # [1, D]
+    linear, gelu = networks[name].layers[-1]
+    z = linear(h).detach().requires_grad_()  # [1, 1]
+    y = gelu(z)
+    y.sum().backward()
+    product = (2 * y * z.grad * h).abs().mean().item()  # error × slope × input
+    assert abs(product - means[-1]) <= 1e-12 * (1 + product)  # last digits
+    factors = [f"{v.item() + 0.0:z.3g}" for v in (y, z.grad, h.abs().mean())]
+    share = f"{means[0] / means[-1]:.2g}" if means[-1] > 0 else "0 / 0"
+    rows.append([name, *factors, f"{means[-1]:.2e}", share])
+header = ["output", "GELU's slope", "mean |input|", "last gradient", "first ÷ last"]
+show_table(["", *header], rows)
+
+# %% [markdown]
+# The two networks have the same weights and yet different outputs, so they start with different errors. The distance between the lines at the last layer comes from the error, the slope and the size of the input there, and not from any path back. The column "first ÷ last" takes this start out. Whoever quotes the ratio of the two first layers has quoted a mixture.
+#
+# Even that column is no pure measure of the way back. The gradient of a weight is what arrives from behind *times* what the layer received from the front, and shortcuts act on both. The way back alone is measured below.
+#
+# The slope of the last GELU deserves a second look. It is a factor in every gradient, and for negative numbers it is soon very small.
+
+# %%
+rows = []
+for value in [1.0, -1.0, -5.0, -20.0]:
+    z = torch.tensor(value, dtype=torch.float64, requires_grad=True)
+    GELU()(z).backward()
+    slope = z.grad.item()
+    rows.append([f"{value:g}", f"{slope:.2f}" if abs(slope) > 1e-3 else "below 0.001"])
+show_table(["the last GELU receives", "its slope"], rows)
+
+# %% [markdown]
+# How often does it happen? Count the deep networks with shortcuts in which hardly anything comes back.
+
+# %%
+stacks = [build(True, [width] * 32 + [1], seed + i) for i in range(25)]
+lost = sum(max(look(stack, x)) < 1e-12 for stack in stacks)
+print(f"of {len(stacks)} networks with 32 layers and shortcuts,")
+print(f"{lost} have no gradient above 1e-12 in any layer")
+
+# %% [markdown]
+# In a deep stack the features can become large, and where the last layer turns them into a large negative number, its GELU lets nothing back. (The output is then near 0, which is the target here, so the error is small as well; with another target the slope alone would be enough.) No shortcut helps there: the gradient is lost before it reaches the first of them. The last layer has none of its own. In GPT-2 no activation follows the output head, so this accident belongs to the example network.
+#
+# What neither tables nor figure show: how well either network would learn. A gradient is not bad because it is small, nor good because it is large, and these are gradients at one input and one seed before the first step. That deep networks with shortcuts are easier to train is a finding from experiments (He et al. give them); it does not follow from this curve.
+#
+# ## Clear before you look
+#
+# PyTorch *adds* gradients to those which are there. This serves training, where one step may collect several batches. It spoils a comparison when the second look still holds the first.
+
+# %%
+network = build(use_shortcut)
+rows = []
+for name, clear, times in [
+    ("first", True, 1),
+    ("second, not cleared", False, 2),
+    ("third, not cleared", False, 3),
+    ("fourth, cleared", True, 1),
+]:
+    means = torch.tensor(look(network, x, clear), dtype=torch.float64)  # [depth]
+    once = means if not rows else once
+    torch.testing.assert_close(means, times * once, rtol=1e-12, atol=0)  # last digits
+    rows.append([name, means[0].item(), means[-1].item()])
+show_table(["look", "gradient of layer 1", "of the last layer"], rows, ".2e")
+
+# %% [markdown]
+# Two looks give twice the gradient, three give three times as much. A plot of it would show a difference between networks where there is one between habits.
+#
+# ## The product decides
+#
+# Behind the lines of the figure stands a product. Each layer multiplies the passing gradient by its Jacobian: J without shortcuts, I + J with them. How much can a matrix lengthen a vector, and how much shorten it? Its largest and its smallest singular value say so.
+
+
+# %%
+def layer_jacobians(network, x):
+    """The Jacobian of each layer of equal widths, at the input that reaches it."""
+    matrices, h = [], x[0]  # [D]
+    for layer in network.layers[:-1]:
+        step = (lambda h, layer=layer: h + layer(h)) if network.use_shortcut else layer
+        matrices.append(jacobian(step, h))  # [D, D]
+        h = step(h).detach()
+    return matrices
+
+
+# %%
+jacobians = {name: layer_jacobians(network, x) for name, network in networks.items()}
+header = [f"{name}: {end}" for name in ("without", "with") for end in ("least", "most")]
+rows = []
+for k, pair in enumerate(zip(*jacobians.values(), strict=True), 1):
+    values = [torch.linalg.svdvals(J) for J in pair]  # [D] each, largest first
+    rows.append([f"layer {k}", *(v[i].item() for v in values for i in (-1, 0))])
+show_table(["length multiplied by", *header], rows, format="z.2f")
+
+# %% [markdown]
+# A layer whose "most" is below 1 shortens every gradient, and several of them in a row shorten it by the product. Adding the identity moves the factors into the neighbourhood of 1. The neighbourhood is not 1 itself: a factor of exactly 1 can be repeated for ever, a factor near 1 cannot.
+#
+# The claim that a product of these matrices is what backpropagation computes can be checked. Multiply them by hand, and compare with the gradient at the input that PyTorch finds. The tolerance is 1e-10 of the largest entry: a product of many matrices rounds once for each.
+
+# %%
+g = torch.ones(width, dtype=torch.float64) / width**0.5  # [D], length 1
+rows = []
+for name, network in networks.items():
+    by_hand = g
+    for J in reversed(jacobians[name]):
+        by_hand = by_hand @ J  # [D]
+    start = x.clone().requires_grad_()
+    before_last(network, start).backward(g.unsqueeze(0))
+    tolerance = 1e-10 * by_hand.abs().max().item()
+    torch.testing.assert_close(start.grad[0], by_hand, rtol=0, atol=tolerance)
+    rows.append([name, f"{by_hand.norm().item():.2e}"])
+show_table([f"after {shortcuts} layers back", "length 1 becomes"], rows)
+
+# %% [markdown]
+# ## Deeper
+#
+# One network at one seed may be an accident. So draw 25 networks for each of several depths, all layers of equal width this time (no last layer in the way), send a gradient of length 1 back through each, and take the median of the lengths that arrive at the input.
+
+# %%
+depths = [1, 2, 4, 8, 16, 32, 48, 64]
+
+
+def arriving_length(layers, use_shortcut, seed):
+    stack = build(use_shortcut, [width] * (layers + 1), seed)
+    start = x.clone().requires_grad_()
+    (stack(start).sum() / width**0.5).backward()
+    return start.grad.norm().item()
+
+
+# %%
+arrives = {"without shortcuts": [], "with shortcuts": []}
+for (_, medians), flag in zip(arrives.items(), (False, True), strict=True):
+    for layers in depths:
+        lengths = [arriving_length(layers, flag, seed + i) for i in range(25)]
+        medians.append(torch.tensor(lengths, dtype=torch.float64).median().item())
+rows = list(zip(depths, *arrives.values(), strict=True))
+show_table(["layers", *arrives], rows, format=".1e")
+assert all(a < b for _, a, b in rows)
+assert rows[-1][1] < 1e-6 and rows[-1][2] > 1
+
+# %% jupyter={"source_hidden": true} tags=["hide-input"]
+with figure(
+    "gradient_depth",
+    alt=f"Length of a gradient after 1 to {depths[-1]} layers back, on a logarithmic axis: without shortcuts it "
+    "shrinks far below 1, with shortcuts it ends above 1.",
+    words=[
+        f"The horizontal axis is the number of layers, from 1 to {depths[-1]}.",
+        "The vertical axis is the length at the input of a gradient that had length 1 at the output, the median of 25 "
+        "networks, on a logarithmic scale, without a unit.",
+        *(f"The line {name} ends at {m[-1]:.0e}." for name, m in arrives.items()),
+        "A thin line marks 1, where nothing would be gained or lost.",
+    ],
+    data={"layers": depths, **arrives},
+) as ax:
+    for (name, medians), marker in zip(arrives.items(), "os", strict=True):
+        ax.plot(depths, medians, marker=marker, label=name)
+    ax.axhline(1, color="#444444", linewidth=1, linestyle="-")
+    ax.set_yscale("log")
+    ax.set_xticks([1, 16, 32, 48, 64])
+    ax.set(xlabel="layers", ylabel="length at the input (no unit)")
+    ax.legend(loc="lower left")
+
+# %% [markdown]
+# On this axis a straight line is a steady factor a layer. Without shortcuts the gradient vanishes at such a pace. With them it does not vanish, and it does not stay at 1 either: it ends on the other side. In these stacks, with these weights, the shortcut cured one illness and left the other.
+#
+# ## No promise
+#
+# The identity gives the gradient a direct path. What arrives is still the product of all the Jacobians I + J, and this depends on the derivatives of the branches, on their scale, and on the number of factors. Take the smallest branch there is, f(x) = a x with one number a, in every layer. Each layer multiplies by 1 + a.
+
+# %%
+rows = []
+for a in [-1.0, -0.9, -0.1, 0.0, 0.1, 1.0]:
+    h = start = torch.ones(1, dtype=torch.float64, requires_grad=True)
+    for _ in range(depth):
+        h = h + a * h
+    h.backward()
+    gradient, predicted = start.grad.item(), (1 + a) ** depth
+    assert abs(gradient - predicted) <= 1e-12 * predicted  # about 1e-16 for each layer
+    rows.append([f"{a:g} x", f"{1 + a:g}", f"{gradient:.3g}"])
+show_table(["branch f(x)", "a layer multiplies by", f"after {depth} layers"], rows)
+
+# %% [markdown]
+# With f(x) = −x the branch cancels the identity: the direct path is there, the branch's path is its exact opposite, and nothing arrives. Near it, at −0.9, the gradient vanishes as fast as in a bad network without shortcuts. With f(x) = x it doubles in each layer and explodes. Of these branches, only those that are small against the identity keep it near 1, and the more layers there are, the smaller they have to be.
+#
+# How small? Let the branches be random matrices, f(x) = s A x, with entries of variance 1 / D. The part s A g is on average as long as s g and stands at no preferred angle to g, so the mean squared length grows by 1 + s² in each layer, by (1 + s²)ᴺ in N. With s = 1 this doubles each time. With s = 1/√N it stays below e, however many layers there are.
+
+# %%
+torch.manual_seed(seed)
+D, rows = 64, []
+for N in [depth, 2 * depth, 4 * depth]:
+    branches = torch.randn(N, D, D, dtype=torch.float64) / D**0.5  # [N, D, D]
+    lengths = []
+    for s in [1.0, N**-0.5]:
+        g = torch.ones(D, dtype=torch.float64) / D**0.5  # [D], length 1
+        for A in branches:
+            g = g + s * (g @ A)  # [D]
+        lengths += [g.norm().item(), (1 + s**2) ** (N / 2)]
+    assert lengths[2] < lengths[0]
+    rows.append([N, *(f"{length:.2g}" for length in lengths)])
+show_table(["layers N", "s = 1", "expected", "s = 1/√N", "expected"], rows)
+
+# %% [markdown]
+# The expected lengths are roots of mean squares, and a single draw scatters around them; the trend is the point. GPT-2's authors scale the weights of the residual layers by 1/√N at the start of training, N being the number of those layers, and they normalize what each branch reads, with the LayerNorm of chapter 2. Both are about the scale of the branches. Both belong to what makes deep stacks trainable, beside the shortcut.
+#
+# ## Not in place
+#
+# `x = x + f(x)` makes a new tensor. `x += f(x)` writes into the old one, which others may still hold: the caller, and autograd, which keeps the inputs of layers for the way back.
+
+
+# %%
+def add_in_place(x, f):
+    x += f(x)
+    return x
+
+
+mine = torch.tensor([1.0, 2.0], dtype=torch.float64)
+add_in_place(mine, lambda x: 0.1 * x)
+print("the caller's [1, 2] is now", rounded(mine))
+try:
+    h = 1 * x.clone().requires_grad_()
+    add_in_place(h, f).sum().backward()
+except RuntimeError as error:
+    print("backward:", str(error).partition(":")[0])
+
+# %% [markdown]
+# Autograd notices that a tensor it had kept was changed, and refuses. It notices only at the backward pass, and only if some layer had kept that tensor; the caller's loss is never noticed.
+#
+# ## The final form
+#
+# `book_utils.ExampleDeepNeuralNetwork` is the plain class with its sizes checked. At the same seed it draws the same weights in the same order and computes the same operations, so outputs should agree to rounding: the tolerance is 1e-12, relative for numbers above 1. Without shortcuts there is a reference of PyTorch's own as well, `nn.Sequential` of linear layers and `nn.GELU`.
+
+# %%
+from book_utils import ExampleDeepNeuralNetwork
+
+same_to_rounding = {"rtol": 1e-12, "atol": 1e-12}
+for name, plain in networks.items():
+    torch.manual_seed(seed)
+    final = ExampleDeepNeuralNetwork(layer_sizes, plain.use_shortcut).double()
+    pairs = zip(plain.parameters(), final.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    torch.testing.assert_close(final(x), plain(x), **same_to_rounding)
+    print(f"ExampleDeepNeuralNetwork {name:17} agrees with the plain class")
+plain = networks["without shortcuts"]
+layers = [part for layer in plain.layers for part in (layer[0], nn.GELU("tanh"))]
+torch.testing.assert_close(nn.Sequential(*layers)(x), plain(x), **same_to_rounding)
+print("torch.nn.Sequential      without shortcuts agrees with the plain class")
+
+# %% [markdown]
+# `gradient_means` is the look at the gradients; it clears first, so a second call gives the same. `print_gradients` prints it, a line a layer, here for the network at hand.
+
+# %%
+from book_utils import gradient_means, print_gradients
+
+torch.manual_seed(seed)
+final = ExampleDeepNeuralNetwork(layer_sizes, use_shortcut).double()
+expected = torch.tensor(look(at_hand, x), dtype=torch.float64)  # [depth]
+for _ in range(2):  # the second call, too: it clears first
+    means = torch.tensor(list(gradient_means(final, x).values()), dtype=torch.float64)
+    # relative, since sizes differ much; rounding adds up over the layers
+    torch.testing.assert_close(means, expected, rtol=1e-10, atol=0)
+print_gradients(final, x)
+
+# %% [markdown]
+# Seen in float32, as in the reference book, such numbers differ in their last digits, and from processor to processor. If yours are wholly different, look first at where the seed is set: right before the network is built, each time.
+#
+# ## When it goes wrong
+#
+# | Symptom | Cause | How to tell | Mend |
+# |---|---|---|---|
+# | `The size of tensor a … must match` at the sum | the branch does not return D features | print both shapes | project the branch back to D |
+# | The sum has an odd shape, no error | broadcasting: the branch has one feature | compare the shapes before adding | add only where they are equal, or project x |
+# | Gradients double from look to look | they were not cleared | look twice at the same input | `zero_grad()` before each `backward()` |
+# | Two networks differ more than they should | other weights: the seed was set once, for both | `torch.equal` on each weight | set it before each network is built |
+# | The caller's x has changed | `x += f(x)` | compare with a clone | `x = x + f(x)` |
+# | `… modified by an inplace operation` | the same, seen by autograd | the message | the same |
+# | All gradients are 0, shortcuts or not | the last GELU receives a large negative number | print its input and its slope | no activation after the last layer, smaller branches |
+# | Gradients or outputs grow with depth although there are shortcuts | the branches are too large | singular values of I + J, lengths by depth | normalize before the branch, scale it down |
+# | Gradients vanish although there are shortcuts | the branch cancels the identity, or the shortcut is a projection | the same | smaller branches, an identity on the shortcut |
+# | A shortcut that changes nothing | the flag is on and no two shapes agree | count the layers that add | equal widths |
+#
+# ## Exercises
+#
+# ::::{admonition} Exercise 4.1 · Keep the input
+#
+# A branch is given as a function, say one that returns a tenth of its input. Return what a layer with a shortcut hands on: for `[1, 2]` and this branch, `[1.1, 2.2]`. The input itself must stay as it is.
+#
+# ::::
+
+
+# %% tags=["exercise"]
+def solve(x, branch):
+    """Return the output of a layer with this branch and a shortcut."""
+    ...  # your line here
+
+
+check("4.1", solve)
+
+# %% [markdown]
+# ::::{dropdown} Answer
+#
+# `return x + branch(x)`. The values of `x += branch(x)` are the same, and the caller's `x` is lost.
+#
+# ::::
+#
+# ::::{admonition} Exercise 4.2 · Too wide to be added
+#
+# A feed-forward branch goes from D to 4D features and is left there. Why can its result not be added to x? Mend it: `expand` takes `[..., D]` to `[..., 4D]`, with the GELU already applied, and `contract` takes `[..., 4D]` to `[..., D]`.
+#
+# ::::
+
+
+# %% tags=["exercise"]
+def mended(x, expand, contract):
+    """[..., D] -> [..., D], with a shortcut"""
+    ...  # your line here
+
+
+check("4.2", mended)
+
+# %% [markdown]
+# ::::{dropdown} Answer
+#
+# `return x + contract(expand(x))`. The features of x and those of the wide result are not the same features, and there are four times as many of them: no pairing of the one with the other is given, and the sum does not exist. Either the branch leads back to D, or another path has to be designed and named. Equal widths are also what allows blocks to be stacked.
+#
+# ::::
+#
+# ::::{admonition} Exercise 4.3 · Only where the shapes agree
+#
+# Return what `layer` hands on: with a shortcut where the shape of its output is the shape of its input, and without one otherwise. The check also tries layers with one output feature, and one that averages over the tokens.
+#
+# ::::
+
+
+# %% tags=["exercise"]
+def hand_on(x, layer):
+    """Add x to the layer's output where both have the same shape."""
+    ...  # your lines here
+
+
+check("4.3", hand_on)
+
+# %% [markdown]
+# ::::{dropdown} Answer
+#
+# ```python
+# out = layer(x)
+# return x + out if out.shape == x.shape else out
+# ```
+#
+# The comparison takes all axes. One that looks at the last axis alone would let `[B, 1, D]` be repeated along the tokens.
+#
+# ::::
+#
+# ::::{admonition} Exercise 4.4 · What is left after n layers
+#
+# Each of n layers has a shortcut, and its branch is f(x) = a x. The gradient at the last output is 1. What is it at the input? Before you check: for which a does it stay 1, and for which is it 0?
+#
+# ::::
+
+
+# %% tags=["exercise"]
+def gradient_at_input(a, n):
+    """The derivative of the output of n such layers with respect to the input."""
+    ...  # your line here
+
+
+check("4.4", gradient_at_input)
+
+# %% [markdown]
+# ::::{dropdown} Answer
+#
+# `return (1 + a) ** n`. It stays 1 for a = 0, where the branch does nothing (and for a = −2 with an even n, where each layer turns the sign). It is 0 for a = −1, where the branch takes away what the shortcut brings. In between and beyond, it shrinks while 1 + a lies between −1 and 1, and grows outside.
+#
+# ::::
+#
+# ::::{admonition} Exercise 4.5 · A look that can be repeated
+#
+# Return a list with the mean absolute gradient of each *weight* of the model (not of the biases), in the order of `model.named_parameters()`. The loss is the mean squared output. The check calls your function twice on the same model.
+#
+# ::::
+
+
+# %% tags=["exercise"]
+def mean_gradients(model, x):
+    """One number for each parameter whose name ends in "weight"."""
+    ...  # your lines here
+
+
+check("4.5", mean_gradients)
+
+# %% [markdown]
+# ::::{dropdown} Answer
+#
+# ```python
+# model.zero_grad()
+# model(x).square().mean().backward()
+# return [p.grad.abs().mean().item() for name, p in model.named_parameters() if name.endswith("weight")]
+# ```
+#
+# ::::
+#
+# ## What you have now
+#
+# - The layer with a shortcut, y = x + f(x): equal shapes, compared and not hoped for, and an identity in the Jacobian that lets the gradient through whole.
+# - A comparison in which the weights are equal to the last bit and gradients are cleared, together with what it leaves open: the different errors at the start, other seeds, and all of training.
+# - Branches for which the gradient vanishes or explodes in spite of shortcuts, since the derivatives, their scale and the product over the layers decide.
+#
+# The scale is in hand, each position is transformed, and the signal gets through. [What brings the positions together?](05_attention.ipynb)
+#
+# **Sources.** K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", 2015, arXiv:1512.03385, equations 1 and 2; the authors hold in section 4.1 that the difficulty of their plain deep networks, which had batch normalization, is unlikely to come from vanishing gradients, one more reason not to read training results out of gradients. The same authors, "Identity Mappings in Deep Residual Networks", 2016, arXiv:1603.05027, equations 3 to 5 on the direct path and section 3 on shortcuts that are no identity. A. Veit, M. Wilber, S. Belongie, "Residual Networks Behave Like Ensembles of Relatively Shallow Networks", 2016, arXiv:1605.06431, on the sum over paths. A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3 on the scale 1/√N. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, section 4.4.
