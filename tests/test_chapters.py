@@ -1,6 +1,7 @@
 """The committed chapters: pairs that agree, cells executed in order, scripts that run alone. nbval does the rest."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -58,16 +59,37 @@ def test_cell_ids_and_parameters_tag_survive_every_conversion(script, tmp_path):
 
 
 @each_chapter
-def test_the_script_runs_headless_from_another_folder(script, tmp_path):
-    environment = {
-        key: value for key, value in os.environ.items() if key not in ("DISPLAY", "MPLBACKEND", "BOOK_FIGURES")
-    }
-    run = subprocess.run(
-        [sys.executable, "-W", "error", str(script)], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
+def test_the_script_runs_headless_from_another_folder_and_draws_the_kept_figures(script, tmp_path):
+    environment = {key: value for key, value in os.environ.items() if key not in ("DISPLAY", "MPLBACKEND")}
+    environment["BOOK_FIGURES"] = str(tmp_path / "figures")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    command = [sys.executable, "-W", "error", str(script)]
+    run = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     assert "not attempted yet" in run.stdout and run.stderr == ""
-    assert list(tmp_path.iterdir()) == []
+    assert list(elsewhere.iterdir()) == []
+    for drawn in (tmp_path / "figures").glob("*.json"):
+        new, kept = (json.loads(path.read_text("utf-8")) for path in (drawn, ROOT / "figures" / drawn.name))
+        assert (new["alt"], new["words"]) == (kept["alt"], kept["words"])
+        assert same_numbers(new["data"], kept["data"]), f"{drawn.stem}: other numbers; to mend, run `make chapters`"
+
+
+def same_numbers(a, b):
+    """Equal in structure; floats to a millionth, since the last digits differ between processors."""
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(same_numbers(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(same_numbers, a, b))
+    if isinstance(a, float) and isinstance(b, float):
+        return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-12) or (math.isnan(a) and math.isnan(b))
+    return a == b
+
+
+def test_a_changed_number_behind_a_figure_is_seen():
+    data = json.loads((ROOT / "figures" / "gradient_means.json").read_text("utf-8"))["data"]
+    moved = {**data, "with shortcuts": [1.00001 * data["with shortcuts"][0], *data["with shortcuts"][1:]]}
+    assert same_numbers(data, data) and not same_numbers(data, moved) and not same_numbers(data, {})
 
 
 @each_chapter

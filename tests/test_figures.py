@@ -1,9 +1,11 @@
 """The figure helper, and the kept figures: words beside each, and plotted numbers that are computed here once more."""
 
 import json
+import math
 import re
 
 import pytest
+import torch
 
 from book_utils.workbench import diagram, figure
 from book_utils.workbench.files import ROOT, chapter_scripts
@@ -75,3 +77,54 @@ def test_every_figure_has_a_sentence_and_steps_and_data(path):
     beside = json.loads(path.read_text("utf-8"))
     assert len(beside["alt"]) > 30 and len(beside["words"]) >= 3 and beside["data"]
     assert "<title>" in path.with_suffix(".svg").read_text("utf-8")
+
+
+# The numbers behind the curves, once more, from their formulas and with none of the book's classes
+
+
+def data_of(name):
+    return json.loads((ROOT / "figures" / f"{name}.json").read_text("utf-8"))["data"]
+
+
+def normal_cdf(x):
+    return 0.5 * (1 + math.erf(x / math.sqrt(2)))
+
+
+def tanh_form(x):
+    return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def test_the_curves_of_gelu_and_relu():
+    data = data_of("gelu_relu")
+    density = [math.exp(-(x**2) / 2) / math.sqrt(2 * math.pi) for x in data["x"]]
+    assert data["GELU"] == pytest.approx([x * normal_cdf(x) for x in data["x"]], abs=1e-7)
+    slopes = [normal_cdf(x) + x * phi for x, phi in zip(data["x"], density, strict=True)]
+    assert data["GELU's derivative"] == pytest.approx(slopes, abs=1e-7)
+    assert data["ReLU"] == [max(0.0, x) for x in data["ReLU, x"]]
+
+
+def test_the_curve_of_the_difference_between_the_two_forms():
+    data = data_of("gelu_difference")
+    expected = [tanh_form(x) - x * normal_cdf(x) for x in data["x"]]
+    assert data["tanh form − erf form"] == pytest.approx(expected, abs=1e-11)
+    assert 4e-4 < max(map(abs, expected)) < 5e-4
+
+
+def test_the_gradient_means():
+    data = data_of("gradient_means")
+    for name, shortcut in [("without shortcuts", 0), ("with shortcuts", 1)]:
+        torch.manual_seed(123)
+        layers = [torch.nn.Linear(3, width).double() for width in (3, 3, 3, 3, 1)]
+        x = torch.tensor([[1.0, 0.0, -1.0]], dtype=torch.float64)
+        for layer in layers:
+            out = torch.nn.functional.gelu(layer(x), approximate="tanh")
+            x = out + shortcut * x if layer.out_features == 3 else out
+        (x**2).sum().backward()
+        means = [layer.weight.grad.abs().mean().item() for layer in layers]
+        assert data[name] == pytest.approx(means, rel=1e-7)
+
+
+def test_the_attention_weights_are_causal_and_shared_out():
+    weights = data_of("attention_weights")["weights"]
+    assert [sum(row) for row in weights] == pytest.approx([1.0] * len(weights), abs=1e-6)
+    assert all(weight == 0 for t, row in enumerate(weights) for weight in row[t + 1 :])

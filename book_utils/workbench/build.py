@@ -45,7 +45,7 @@ def build_chapters(names: tuple[str, ...], timeout: float) -> None:
     run = _fresh_folder("chapters")
     failures = execute_chapters(scripts, run / "chapters", run / "figures", timeout, click.echo)
     _stop_at(failures, run / "chapters")
-    for kept in [*(run / "chapters").glob("*.ipynb"), *(run / "figures").iterdir()]:
+    for kept in sorted([*(run / "chapters").glob("*.ipynb"), *(run / "figures").iterdir()]):
         committed = ROOT / kept.parent.name / kept.name
         text = kept.read_text("utf-8")
         if not committed.exists() or committed.read_text("utf-8") != text:
