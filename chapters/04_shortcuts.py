@@ -170,7 +170,7 @@ print("1 of them past every branch, 1 through all of them")
 
 # %%
 class PlainDeepNetwork(nn.Module):
-    """Linear layers with GELU, with or without shortcuts: [..., sizes[0]] -> [..., sizes[-1]]."""
+    """Linear layers with GELU: [..., sizes[0]] -> [..., sizes[-1]]."""
 
     def __init__(self, sizes, use_shortcut):
         super().__init__()

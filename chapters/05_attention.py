@@ -142,7 +142,7 @@ show_table(["d", "scores", "gap", "larger weight w", "slope"], rows)
 
 # %%
 def attend(query, key, value, causal=True):
-    """Three times [..., T, d] -> the context [..., T, d] and the weights [..., T, T]."""
+    """Three times [..., T, d] -> context [..., T, d] and weights [..., T, T]."""
     T, d = query.shape[-2:]
     scores = query @ key.transpose(-2, -1) / d**0.5  # [..., T, T]
     if causal:

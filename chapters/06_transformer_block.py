@@ -130,7 +130,7 @@ class PlainTransformerBlock(nn.Module):
 
 # %%
 def make_block(cls=PlainTransformerBlock, **settings):
-    """A fresh block in float64, in eval mode; the same weights for every class with the same parts."""
+    """A fresh block in float64, in eval mode; equal parts get equal weights."""
     torch.manual_seed(seed)
     return cls(replace(cfg, **settings)).double().eval()
 

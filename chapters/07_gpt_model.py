@@ -500,10 +500,8 @@ header = ["tensor", "numbers", "trained, counted", "in the state dict"]
 show_table([*header, "reached by .double()"], rows)
 
 small = get_config("gpt2-small")
-numbers = small.n_layers * small.context_length**2  # L masks [C, C]
-print(
-    f"such masks for {small.n_layers} blocks of GPT-2 small: {4 * numbers / 2**20:.0f} MiB"
-)
+mebibytes = 4 * small.n_layers * small.context_length**2 / 2**20  # L masks [C, C]
+print(f"such masks for {small.n_layers} blocks of GPT-2 small: {mebibytes:.0f} MiB")
 assert list(plain.buffers()) == []
 
 # %% [markdown]
