@@ -134,27 +134,25 @@ def test_a_changed_text_tag_or_cell_is_seen(tmp_path):
     ]
 
 
-def test_nbval_turns_red_on_a_changed_digit(tmp_path):
+@pytest.mark.parametrize(
+    ("chapter", "committed_text", "changed_text"),
+    [
+        ("02_layer_norm", "-1.3416, -0.4472", "-1.3416, -0.4473"),  # printed
+        ("02_layer_norm", ">0.999201<", ">0.999202<"),  # in a table
+        ("05_attention", "with weight 1.00.</li>", "with weight 1.01.</li>"),  # in the words of a figure
+    ],
+)
+def test_nbval_turns_red_on_a_changed_digit(tmp_path, chapter, committed_text, changed_text):
     """The regression test itself: a digit in a committed output is changed, and nbval must see it."""
-    notebook = tmp_path / "02_layer_norm.ipynb"
+    notebook = tmp_path / f"{chapter}.ipynb"
     text = (ROOT / "chapters" / notebook.name).read_text("utf-8")
-    assert text.count("1.3416") > 1
-    notebook.write_text(text.replace("-1.3416", "-1.3417", 1), "utf-8")
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--nbval",
-        "-p",
-        "no:cacheprovider",
-        "-q",
-        "--rootdir",
-        str(tmp_path),
-        str(notebook),
-    ]
+    assert committed_text in text
+    notebook.write_text(text.replace(committed_text, changed_text, 1), "utf-8")
+    sanitize = f"--nbval-sanitize-with={ROOT / 'tests' / 'nbval_sanitize.cfg'}"
+    command = [sys.executable, "-m", "pytest", "--nbval", sanitize, "-p", "no:cacheprovider", "-q", str(notebook)]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 1, run.stdout
-    assert "1 failed" in run.stdout and "-1.3417" in run.stdout
+    assert f"FAILED {notebook.name}::Cell" in run.stdout and "1 failed" in run.stdout
 
 
 def test_papermill_reruns_a_chapter_and_lists_its_parameters(tmp_path):

@@ -42,14 +42,15 @@ class Table:
 
         def line(tag: str, row: Sequence[object]) -> str:
             cells = "".join(
-                f'<{tag} style="text-align: {side}">{escape(str(cell))}</{tag}>'
+                f'<{tag} style="text-align: {side}; padding: 0.2em 0.7em">{escape(str(cell))}</{tag}>'
                 for cell, side in zip(row, sides, strict=True)
             )
             return f"<tr>{cells}</tr>"
 
         head = line("th", self.header)
         body = "\n".join(line("td", row) for row in self._cells())
-        return f"<table>\n<thead>\n{head}\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+        table = f"<table>\n<thead>\n{head}\n</thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+        return f'<div style="overflow-x: auto">\n{table}\n</div>'  # a wide table scrolls by itself on a narrow screen
 
 
 def show_table(header: Sequence[str], rows: Sequence[Sequence[object]], format: str = "z.4f") -> None:
