@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from book_utils.workbench import diagram, figure
+from book_utils.workbench.figures import Drawing
 from book_utils.workbench.files import ROOT, chapter_scripts
 
 KEPT = sorted((ROOT / "figures").glob("*.json"))
@@ -26,6 +27,10 @@ def test_a_figure_is_kept_only_where_a_folder_is_named_and_is_the_same_bytes_eac
     draw()
     assert list(tmp_path.iterdir()) == []
     assert capsys.readouterr().out == "Figure: A <rising> line\n1. x runs from 0 to 1.\n2. y rises to 2.\n"
+    bundle, metadata = Drawing(
+        "<svg/>", b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x01\x80", "seen"
+    )._repr_mimebundle_()
+    assert bundle["text/plain"] == "Figure: seen" and metadata["image/png"] == {"alt": "seen", "width": 256}
     kept = []
     for folder in ("first", "second"):
         monkeypatch.setenv("BOOK_FIGURES", str(tmp_path / folder))

@@ -8,6 +8,7 @@ do; a reader who reruns a chapter overwrites nothing.
 import io
 import json
 import os
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from matplotlib.figure import Figure
 
 from book_utils.workbench.files import write_whole
 
+PNG_DPI = 144  # sharp on most screens
 # Okabe and Ito's colours, told apart by colour-blind readers; the line styles tell them apart in grey.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 STYLE = {
@@ -42,13 +44,19 @@ STYLE = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure as a notebook shows it; a script prints its alternative text."""
+    """A figure as a notebook shows it; a script prints its alternative text.
+
+    The site takes the SVG. The PNG is for JupyterLab, which shows no SVG of a notebook that was not run here yet.
+    """
 
     svg: str
+    png: bytes
     alt: str
 
     def _repr_mimebundle_(self, **_):
-        return {"image/svg+xml": self.svg, "text/plain": repr(self)}, {"image/svg+xml": {"alt": self.alt}}
+        data = {"image/svg+xml": self.svg, "image/png": b64encode(self.png).decode(), "text/plain": repr(self)}
+        width = int.from_bytes(self.png[16:20], "big") * 96 // PNG_DPI  # from the PNG's header; a page has 96 dpi
+        return data, {"image/svg+xml": {"alt": self.alt}, "image/png": {"alt": self.alt, "width": width}}
 
     def __repr__(self) -> str:
         return f"Figure: {self.alt}"
@@ -62,7 +70,8 @@ class Words:
 
     def _repr_html_(self) -> str:
         items = "\n".join(f"<li>{escape(step)}</li>" for step in self.steps)
-        return f"<details>\n<summary>Read this figure in words</summary>\n<ol>\n{items}\n</ol>\n</details>"
+        summary = '<summary style="display: list-item; cursor: pointer">Read this figure in words</summary>'
+        return f"<details>\n{summary}\n<ol>\n{items}\n</ol>\n</details>"
 
     def __repr__(self) -> str:
         return "\n".join(f"{number}. {step}" for number, step in enumerate(self.steps, 1))
@@ -93,9 +102,11 @@ def figure(
     with mpl.rc_context(STYLE):
         fig = Figure(figsize=size)
         yield fig.subplots(**subplots)
-        buffer = io.StringIO()
-        fig.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None, "Title": alt})
-    drawing = Drawing("\n".join(line.rstrip() for line in buffer.getvalue().splitlines()) + "\n", alt)
+        svg, png = io.StringIO(), io.BytesIO()
+        fig.savefig(svg, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None, "Title": alt})
+        fig.savefig(png, format="png", bbox_inches="tight", metadata={"Software": None}, dpi=PNG_DPI)
+    lines = [line.rstrip() for line in svg.getvalue().splitlines()]  # matplotlib ends some lines with a space
+    drawing = Drawing("\n".join(lines) + "\n", png.getvalue(), alt)
     if folder := os.environ.get("BOOK_FIGURES"):
         beside = {"alt": alt, "words": list(words), "data": {key: _plain(value) for key, value in data.items()}}
         write_whole(Path(folder) / f"{name}.svg", drawing.svg)
