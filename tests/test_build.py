@@ -124,6 +124,14 @@ def test_a_cell_without_end_and_a_dead_kernel_end_in_bounded_time(book, code, er
     assert "2" in nbformat.read(root / "run/01_one.ipynb", as_version=4).cells[1].outputs[0].text
 
 
+def test_what_a_cell_prints_in_pieces_is_kept_as_one_text(book):
+    pieces = "import time\nfor n in range(3):\n    print(n, flush=True)\n    time.sleep(0.4)"
+    book.write_text(book.read_text().replace("print('second')", pieces))
+    call("chapters")
+    outputs = nbformat.read(book.with_suffix(".ipynb"), as_version=4).cells[2].outputs
+    assert [output.text for output in outputs] == ["0\n1\n2\n"]
+
+
 def test_a_missing_chapter_is_named(book):
     book.unlink()
     result = call("book")

@@ -72,6 +72,7 @@ async def _execute_one(script: Path, folder: Path, figures: Path, timeout: float
         timeout=timeout,
         resources={"metadata": {"path": str(folder)}},
         on_cell_start=note_cell,
+        coalesce_streams=True,  # a busy machine cuts what a cell prints into pieces
         extra_arguments=["--IPKernelApp.log_level=40"],  # errors only: a kernel warns of its own transport
     )
     try:
