@@ -21,12 +21,12 @@
 # At the end of this chapter you can
 #
 # - name the sizes that define a GPT, the constraints between them, and the place where each bad value is refused;
-# - build a GPT of placeholders, from token ids to logits, and give the shape at every stage;
+# - build a GPT of placeholders, from token ids to one score for each possible token, and give the shape at every stage;
 # - say what such a shell proves and what it does not, and why tokens and positions have a table each.
 #
 # You need Python, a little PyTorch (tensors and `nn.Module`), and one idea: attention lets a position gather context from other positions. How it does so is not needed here.
 #
-# This book builds all that GPT-2 has around attention, a part in each chapter, and then the whole model from ids to logits. Every number that a chapter reports is computed when the chapter is run. Run a cell with Shift+Enter, or all of them from the menu *Run*; change a value in the first cell and run all again, and everything below follows. An exercise is a cell with a gap: fill it in and run it, and it says at once whether it is right, or which known mistake it looks like.
+# This book builds all that GPT-2 has around attention, a part in each chapter, and then the whole model, from token ids to *logits*: one score for each possible next token. Every result that a chapter reports is computed when the chapter is run. Run a cell with Shift+Enter, or all of them from the menu *Run*; change a value in the first cell and run all again, and everything below follows. An exercise is a cell with a gap: fill it in and run it, and it says at once whether it is right, or which known mistake it looks like.
 
 # %% tags=["parameters"]
 vocab_size: int = 16  # V, the number of token ids (2 to 1024)
@@ -86,7 +86,7 @@ show_table(["letter", "name", "number of", "belongs to", "here"], letters)
 #
 # ## One configuration
 #
-# The book "Build a Large Language Model (From Scratch)" keeps the sizes in a dictionary. Everything here accepts such a dictionary as it is. Its last two keys are no sizes: a dropout rate, and whether the projections to query, key and value have a bias.
+# Sebastian Raschka's "Build a Large Language Model (From Scratch)" keeps the sizes in a dictionary. Its code is called *upstream* in this book: the names of classes, attributes and keys here are the same as there, and everything here accepts such a dictionary as it is. The last two keys are not sizes: the dropout rate (dropout sets numbers to 0 at random in training; [chapter 6](06_transformer_block.ipynb) shows where), and whether the projections to query, key and value have a bias.
 
 # %%
 settings = {
@@ -123,10 +123,10 @@ assert (deeper.n_layers, cfg.n_layers) == (n_layers + 1, n_layers)
 
 
 # %%
-def outcome(call):
-    """What `call()` returns, in words: a shape, or an error with its message."""
+def outcome(call, argument):
+    """What `call(argument)` does, in words: a shape, or an error with its message."""
     try:
-        return f"returns {list(call().shape)}"
+        return f"returns {list(call(argument).shape)}"
     except Exception as error:
         return f"{type(error).__name__}: {error}"
 
@@ -135,6 +135,8 @@ def outcome(call):
 # the first number of heads that does not divide D
 uneven = next(heads for heads in range(2, emb_dim + 2) if emb_dim % heads)
 changes = [
+    {"vocab_size": 0},
+    {"context_length": -1},
     {"n_heads": uneven},
     {"n_layers": True},
     {"n_layers": 0},
@@ -143,10 +145,13 @@ changes = [
     {"qkv_bias": 0},
     {"n_layer": 2},
 ]
-trials = [(str(change)[1:-1], {**settings, **change}) for change in changes]
+rows = []
+for change in changes:
+    [(key, value)] = change.items()
+    answer = outcome(GPTConfig.from_dict, {**settings, **change})
+    rows.append([f"{key} = {value!r}", answer])
 without_heads = {key: settings[key] for key in settings if key != "n_heads"}
-trials.append(("no 'n_heads'", without_heads))
-rows = [[name, outcome(lambda t=t: GPTConfig.from_dict(t))] for name, t in trials]
+rows.append(["no n_heads", outcome(GPTConfig.from_dict, without_heads)])
 assert all(answer.startswith(("TypeError: ", "ValueError: ")) for _, answer in rows)
 show_table(["change", "answer"], rows)
 
@@ -166,15 +171,15 @@ for name in names:
     rows.append([name, *sizes, c.head_dim])
 show_table(["name", "V", "C", "D", "H", "L", "D / H"], rows)
 assert {get_config(name).head_dim for name in names[1:]} == {64}
-print(outcome(lambda: get_config("gpt2-huge")))
+print(outcome(get_config, "gpt2-huge"))
 
 # %% [markdown]
 # The four share the vocabulary, the context length and the head width. Wider means more heads, not wider ones.
 #
 # > [!NOTE]
-# > `get_config("gpt2-small")` is the name of an architecture. It loads no weights: what comes back is a handful of numbers and switches. A model built from it starts with random weights and knows nothing of language. The dropout rate, the missing bias of query, key and value, and the separate output head are the defaults of the book mentioned above; the published weights come with that bias, and GPT-2 uses its token embedding as the output head too.
+# > `get_config("gpt2-small")` is the name of an architecture. It loads no weights: what comes back is a handful of numbers and switches. A model built from it starts with random weights and knows nothing of language. The dropout rate, the missing bias of query, key and value, and the separate output head are upstream's defaults; the published weights come with that bias, and GPT-2 uses its token embedding as the output head too.
 #
-# Called with two arguments, as in that book, `get_config` takes width, depth and heads from the name, and the rest from the first argument, which is left as it was.
+# Called with two arguments, as upstream calls it, `get_config` takes width, depth and heads from the name, and the rest from the first argument, which is left as it was.
 
 # %%
 before = dict(settings)
@@ -488,7 +493,7 @@ assert all(same for _, same in rows)
 #
 # ## Sizes that are equal hide a swap
 #
-# In the book's tiny configuration V, C and D are the same number. That is handy for a table of values and bad for a check of shapes: if somebody swaps the two embedding tables, every shape is still right. The remedy is to check with numbers that all differ, here V = 11 and C = 7.
+# In the book's tiny configuration V, C and D are the same number. That keeps the numbers small, and it blinds a check of shapes: if somebody swaps the two embedding tables, every shape is still right. The remedy is to check with numbers that all differ, here V = 11 and C = 7.
 
 
 # %%
@@ -603,16 +608,16 @@ bad_inputs = {
 # %%
 rows, answers = [], []
 for name, bad in bad_inputs.items():
-    plain = outcome(lambda bad=bad: shell(bad))
+    plain = outcome(shell, bad)
     kind = plain if plain.startswith("returns") else plain.partition(":")[0]
-    answers.append(outcome(lambda bad=bad: final(bad)))
+    answers.append(outcome(final, bad))
     rows.append([name, kind, answers[-1]])
 show_table(["input", "plain shell", "book_utils.DummyGPTModel"], rows)
 assert all(answer.startswith(("TypeError: ", "ValueError: ")) for answer in answers)
 assert final(zeros[:, 1:]).shape == (1, context_length, vocab_size)  # T = C is in order
 
 # %% [markdown]
-# The plain shell gives the same kind of error for a token that does not exist as for an input that is too long, and it comes from inside a lookup. Twice it returns something without a word. The checked one names what it got and what the limit is: for T = C + 1 both numbers.
+# The plain shell gives the same kind of error for a token that does not exist as for an input that is too long, and it comes from inside a lookup. For T = 0 and for a single axis it returns a result without complaint. The checked one names what it got and what the limit is: for T = C + 1 both numbers.
 #
 # What the check cannot see is an id that is in range and wrong, say from another tokenizer. It has a row, and the row is looked up.
 #
@@ -711,4 +716,4 @@ check("1.3", fits)
 #
 # The shell is ready to be filled, one placeholder at a time. [How is the scale of the features kept in hand?](02_layer_norm.ipynb)
 #
-# **Sources.** A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3 and table 2 (width and number of layers); its reference code, `model.py` of openai/gpt-2, functions `default_hparams` and `model`, and the `hparams.json` of the released models for the heads. A. Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018, equation 2 (the sum of token and position embedding). S. Raschka, "Build a Large Language Model (From Scratch)", 2024, section 4.1, and the exercises of chapter 4 (the larger sizes, separate dropout rates). PyTorch's documentation of `torch.nn.Embedding`.
+# **Sources.** A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3 and table 2 (width and number of layers); its reference code, `src/model.py` of openai/gpt-2, functions `default_hparams` and `model`, and the `hparams.json` of the released models for the heads. A. Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018, equation 2 (the sum of token and position embedding). S. Raschka, "Build a Large Language Model (From Scratch)", 2024, section 4.1, and the exercises of chapter 4 (the larger sizes, separate dropout rates); its code, rasbt/LLMs-from-scratch, `ch04/01_main-chapter-code/ch04.ipynb` and `exercise-solutions.ipynb` beside it. PyTorch's documentation of `torch.nn.Embedding`.

@@ -29,7 +29,7 @@
 # %% tags=["parameters"]
 emb_dim: int = 4  # D, features per position (2 to 1024)
 shift: float = 100.0  # a constant that is added to every feature (-1e6 to 1e6)
-eps: float = 1e-5  # the small number inside the root (more than 0)
+eps: float = 1e-5  # the small number inside the root (1e-12 to 1e-3)
 seed: int = 26  # of the random examples (0 to 4294967295)
 
 # %%
@@ -44,7 +44,7 @@ x = torch.randn(2, 3, emb_dim, dtype=torch.float64)  # [B, T, D]
 print("x", list(x.shape))
 
 # %% [markdown]
-# A network multiplies its features by weights, layer after layer. If they grow a little in each layer, they are large after twelve; if they shrink, little is left. *Layer normalization* sets the scale back at chosen places. This chapter builds it in four steps: the two statistics, the division, the small number eps, and the two trained vectors.
+# A network multiplies its features by weights, layer after layer. If they grow a little in each layer, they are large after many; if they shrink, little is left. *Layer normalization* sets the scale back at chosen places. This chapter builds it in four steps: the two statistics, the division, the small number eps, and the two trained vectors.
 #
 # ## One position at a time
 #
@@ -58,7 +58,7 @@ print(
 )
 
 # %% [markdown]
-# With these two, the first step is to subtract the mean and to divide by the root of the variance. Ba, Kiros and Hinton write the statistics in their equation 3. For one vector of D features they are
+# With these two, the first step is to subtract the mean and to divide by the root of the variance. The mean μ and the variance σ² are those of equation 3 of Ba, Kiros and Hinton, for one vector of D features; with them,
 #
 # $$\mu = \frac{1}{D}\sum_{j=1}^{D} x_j, \qquad \sigma^2 = \frac{1}{D}\sum_{j=1}^{D}(x_j-\mu)^2, \qquad \hat{x}_j = \frac{x_j-\mu}{\sqrt{\sigma^2+\epsilon}}.$$
 #
@@ -114,7 +114,7 @@ for name, unbiased in [("population, ÷ D", False), ("sample, ÷ (D − 1)", Tru
 show_table(["variance", "mean", "value", "[1, 3] becomes"], rows)
 
 # %% [markdown]
-# GPT-2 was trained with the first, so a layer that is to load its weights must use the first. Exploring a tensor with a bare `x.var()` is no mistake; comparing the result with what the layer does is one.
+# GPT-2 was trained with the first, so a layer that is to load its weights must use the first. Upstream (the code of S. Raschka's book) has both: the cells that explore a tensor call a bare `var`, the final LayerNorm sets `unbiased=False`. Exploring with the sample variance is no mistake; comparing its result with what the layer does is one.
 #
 # A layer with the sample variance returns the same shape, has the same parameters, and loads the same weights without a word of complaint. It only computes something else. Checks of shape are blind to this, which is why the exercises below, and a later chapter, compare values.
 #
@@ -140,26 +140,24 @@ for spread in [1.0, 0.1, 0.01, 0.001]:
 show_table(["input", "its variance", "variance after"], rows, format=".6f")
 
 # %% [markdown]
-# For features of ordinary size ε takes off a few millionths. For features with hardly any spread it takes most of it, and this is wanted: what is nearly constant is not blown up to full size.
+# For features of ordinary size a small ε takes off next to nothing. The smaller the spread, the more it takes: what is nearly constant is not blown up to full size.
 #
 # When you check this yourself, take the variance of the *result*, with `unbiased=False`. Two slips give a number that seems to contradict the formula: printing the statistics of the input, and using the sample variance on the output. The second gives D / (D − 1) times the value.
 #
 # At the far end stands a vector whose features are all equal. Its variance is 0, and without ε the formula is 0 / 0.
 
 # %%
-flat = torch.full((1, emb_dim), 7.0, dtype=torch.float64, requires_grad=True)
-normalize(flat).sum().backward()
-print(
-    "without eps:",
-    rounded(normalize(flat.detach(), eps=0.0))[0][:2],
-    "(first two features)",
-)
-print("with eps:   ", rounded(normalize(flat))[0][:2])
-print("gradient finite:", flat.grad.isfinite().all().item())
-assert normalize(flat).eq(0).all() and flat.grad.isfinite().all()
+flat = torch.full((emb_dim,), 7.0, dtype=torch.float64, requires_grad=True)
+g = torch.linspace(-1, 1, emb_dim, dtype=torch.float64)  # a gradient, as if from a loss
+normalize(flat).backward(g)
+print("first two features, without eps:", rounded(normalize(flat, eps=0.0))[:2])
+print("first two features, with eps:   ", rounded(normalize(flat))[:2])
+factor = (flat.grad.norm() / g.norm()).item()
+print(f"the gradient is multiplied by {factor:.1f}; 1/√eps = {eps**-0.5:.1f}")
+assert normalize(flat).eq(0).all() and abs(factor * eps**0.5 - 1) < 1e-9
 
 # %% [markdown]
-# With ε the result is zero and the gradient is finite, so one flat position cannot spoil a training step.
+# With ε the result is zero and the gradient is finite: a flat position no longer gives NaN. It is not harmless, though. Nothing but ε is left under the root there, so small differences between the features, and gradients on their way back, are multiplied by 1/√ε.
 #
 # ## Moving all features together
 #
@@ -178,7 +176,7 @@ torch.testing.assert_close(
 #
 # ## Scale and shift
 #
-# A layer that could only return mean 0 and variance 1 would be a narrow gate. So LayerNorm ends with two trained vectors of length D, a scale γ and a shift β, one number per feature:
+# A layer that could only return mean 0 and variance 1 would limit what the next layer can receive. So LayerNorm ends with two trained vectors of length D, a scale γ and a shift β, one number per feature:
 #
 # $$\mathrm{LN}(x)_j = \gamma_j\,\hat{x}_j + \beta_j.$$
 #
@@ -219,7 +217,7 @@ show_table(
 )
 
 # %% [markdown]
-# The fresh layer gives mean 0 and a variance near 1. The moved one gives neither, and it is just as right. So keep two questions apart: *does the normalizing step give mean 0?* (always) and *does the layer give mean 0?* (only while scale and shift are untouched). A test that demands the second of a trained model will call a good model broken.
+# The fresh layer gives mean 0 and a variance near 1. The moved one gives neither, and it is just as right. So keep two questions apart: *does the normalizing step give mean 0?* (always, up to rounding) and *does the layer give mean 0?* (only while scale and shift are untouched). A test that demands the second of a trained model will call a good model broken.
 #
 # ## The final form
 #
@@ -247,7 +245,7 @@ for name, other in [("book_utils.LayerNorm", final), ("torch.nn.LayerNorm", refe
 # | One token's change shows at others | statistics along the wrong axis | change one token, compare the rest | `dim=-1` |
 # | `The size of tensor a … must match` | the statistics lost their last axis | print their shape | `keepdim=True` |
 # | NaN at flat positions | eps missing | a vector of equal numbers | eps inside the root |
-# | Small features come out too large or too small | eps outside the root | features of size 0.001 | `sqrt(variance + eps)` |
+# | Small features come out too large | eps outside the root | features of size 0.001 | `sqrt(variance + eps)` |
 # | The variance after is not 1 | nothing is wrong, or the wrong tensor was measured | compare with σ² / (σ² + ε) | measure the result, population variance |
 # | The model loads and its text is odd | γ and β under other names | load with `strict=True` | rename the keys |
 #
@@ -331,4 +329,4 @@ check("2.3", factor)
 #
 # The scale is in hand. [What happens to each position's vector next?](03_feed_forward.ipynb)
 #
-# **Sources.** J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer Normalization", 2016, arXiv:1607.06450, equations 3 and 4 and section 3. A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; its reference code, `model.py` of openai/gpt-2, function `norm`. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, section 4.2. PyTorch's documentation of `torch.nn.LayerNorm`.
+# **Sources.** J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer Normalization", 2016, arXiv:1607.06450, equations 3 and 4 and section 3. A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; its reference code, `src/model.py` of openai/gpt-2, function `norm`. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, section 4.2; its code, rasbt/LLMs-from-scratch, `ch04/01_main-chapter-code/ch04.ipynb`. PyTorch's documentation of `torch.nn.LayerNorm`.

@@ -233,7 +233,7 @@ with figure(
 #
 # ## How precise is the constant?
 #
-# One more difference hides inside the tanh form. Upstream, in "LLMs from scratch", the constant is made in the forward pass as `torch.tensor(2.0 / torch.pi)`, and then its root is taken. Such a tensor gets PyTorch's *default* dtype, whatever the dtype of the input; unless somebody changed it, that is float32. In a float32 model this costs no more than the rounding of everything else. In a float64 computation, the constant is good to 7 or 8 digits only, and everything else to 16.
+# One more difference hides inside the tanh form. In upstream's code (S. Raschka's "LLMs from scratch") the constant is made in the forward pass as `torch.tensor(2.0 / torch.pi)`, and then its root is taken. Such a tensor gets PyTorch's *default* dtype, whatever the dtype of the input; unless somebody changed it, that is float32. In a float32 model this costs no more than the rounding of everything else. In a float64 computation, the constant is good to 7 or 8 digits only, and everything else to 16.
 
 # %%
 assert torch.tensor(2.0 / torch.pi).dtype == torch.get_default_dtype()
@@ -348,7 +348,7 @@ print(f"for D = 768, as in GPT-2 small: {8 * 768**2 + 5 * 768:,}")
 # %% [markdown]
 # ## The same matrix, stored the other way
 #
-# `nn.Linear(D, 4D)` computes x Wᵀ + b and stores its weight as `[4D, D]`, output first. The formula above, and GPT-2's own code, have `[D, 4D]`. Both are the same map; between them lies a transposition.
+# `nn.Linear(D, 4D)` computes x Wᵀ + b and stores its weight as `[4D, D]`, output first. The formula above, and GPT-2's own files, have `[D, 4D]` (with a leading axis of length 1). Both are the same map; between them lies a transposition.
 
 # %%
 linear = nn.Linear(emb_dim, 4 * emb_dim).double().requires_grad_(False)
@@ -359,7 +359,7 @@ linear.load_state_dict({"weight": net.W1.T, "bias": net.b1})
 torch.testing.assert_close(linear(x), x @ net.W1 + net.b1, rtol=0, atol=1e-12)
 
 # %% [markdown]
-# For this network a forgotten transposition ends in an error, because D and 4D differ. For a square matrix, and attention has one, no shape tells.
+# For this network a forgotten transposition ends in an error, because D and 4D differ. For a square matrix, and attention has such matrices, no shape tells.
 #
 # ## The activation is part of the model
 #
@@ -699,4 +699,4 @@ check("3.5", parameters_of_feed_forward)
 #
 # It ends at width D so that it can be added to what came in. [What does that addition do for a signal that has many layers to cross?](04_shortcuts.ipynb)
 #
-# **Sources.** D. Hendrycks, K. Gimpel, "Gaussian Error Linear Units (GELUs)", 2016, arXiv:1606.08415, section 2. A. Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762, section 3.3 and equation 2. A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; its reference code, `model.py` of openai/gpt-2, functions `gelu`, `mlp` and `conv1d`. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, section 4.3. PyTorch's documentation of `torch.nn.GELU` and `torch.nn.Linear`.
+# **Sources.** D. Hendrycks, K. Gimpel, "Gaussian Error Linear Units (GELUs)", 2016, arXiv:1606.08415, section 2. A. Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762, section 3.3 and equation 2. A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; its reference code, `src/model.py` of openai/gpt-2, functions `gelu`, `mlp` and `conv1d`. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, section 4.3; its code, rasbt/LLMs-from-scratch, `ch04/01_main-chapter-code/ch04.ipynb`. PyTorch's documentation of `torch.nn.GELU` and `torch.nn.Linear`.

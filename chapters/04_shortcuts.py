@@ -137,13 +137,13 @@ show_table(["", *header], rows)
 g = torch.linspace(1, 2, width, dtype=torch.float64)  # [D], as if from a loss
 start = point.clone().requires_grad_()
 (start + f(start)).backward(g)
-branch = g @ jacobian_f  # [D]
-torch.testing.assert_close(start.grad, g + branch, rtol=0, atol=1e-12)  # last digits
-rows = [[j + 1, g[j].item(), branch[j].item(), start.grad[j].item()] for j in shown]
+through = g @ jacobian_f  # [D], what came back through the branch
+torch.testing.assert_close(start.grad, g + through, rtol=0, atol=1e-12)  # last digits
+rows = [[j + 1, g[j].item(), through[j].item(), start.grad[j].item()] for j in shown]
 show_table(["feature", "g at y", "through the branch", "at x"], rows)
 
 # %% [markdown]
-# The last column is the sum of the two before it. That is all a shortcut does for the gradient: it opens a path on which nothing is multiplied.
+# The last column is the sum of the two before it. That is what a shortcut does to the gradient of one layer: it opens a path on which nothing is multiplied.
 #
 # Stack two such layers, and the Jacobians multiply. Written out, the product is a sum over paths:
 #
@@ -157,7 +157,7 @@ whole = jacobian(lambda x: (x + f(x)) + second(x + f(x)), point)  # [D, D]
 paths = identity + J1 + J2 + J2 @ J1
 torch.testing.assert_close(whole, paths, rtol=0, atol=1e-12)  # last digits, as above
 shortcuts = depth - 1
-print(f"{shortcuts} layers with shortcuts: {2**shortcuts} paths")
+print(f"{shortcuts} layers with shortcuts: 2^{shortcuts} = {2**shortcuts:.4g} paths")
 print("1 of them past every branch, 1 through all of them")
 
 # %% [markdown]
@@ -190,7 +190,7 @@ class PlainDeepNetwork(nn.Module):
 
 
 # %% [markdown]
-# A comparison is worth something if one thing differs. So the two networks get the same seed, set anew before each is built, and should have the same weights to the last bit. They are drawn in float32, PyTorch's default, and then widened to float64, so that they are the weights which readers of the reference book have at this seed.
+# A comparison is worth something if one thing differs. So the two networks get the same seed, set anew before each is built, and should have the same weights to the last bit. They are drawn in float32, PyTorch's default, and then widened to float64, so that they are the weights which upstream (the code of S. Raschka's book) has at this seed.
 
 
 # %%
@@ -267,11 +267,11 @@ for _ in range(shortcuts):
 print(f"length after {shortcuts} projections: {g.norm().item():.3g}")
 
 # %% [markdown]
-# The identity keeps the length whatever the number of layers. The projections do with it what their weights say. He et al. study this in their second paper, where shortcuts other than the identity did worse in experiments with 110 layers. GPT-2 needs none, since every sublayer returns D features.
+# The identity keeps the length whatever the number of layers. The projections do with it what their weights say. He et al. study this in their second paper, where shortcuts other than the identity did worse in experiments with 110 layers. GPT-2 needs none, since attention and the feed-forward network both return D features.
 #
 # ## A look at the gradients
 #
-# The loss is the squared error of the one output against a target of 0. For each weight matrix we take the mean of the absolute gradients: one number a layer, a rough measure of how much news from the loss arrives there. Both networks get the same input and the same target. The function clears old gradients first.
+# The loss is the squared error of the one output against a target of 0. For each weight matrix we take the mean of the absolute gradients: one number a layer, a rough measure of how strong a signal from the loss arrives there. Both networks get the same input and the same target. The function clears old gradients first.
 
 
 # %%
@@ -380,22 +380,21 @@ print(f"{lost} have no gradient above 1e-12 in any layer")
 # PyTorch *adds* gradients to those which are there. This serves training, where one step may collect several batches. It spoils a comparison when the second look still holds the first.
 
 # %%
-network = build(use_shortcut)
-rows = []
+network, rows = build(use_shortcut), []
+once = torch.tensor(look(network, x), dtype=torch.float64)  # [depth]
 for name, clear, times in [
-    ("first", True, 1),
     ("second, not cleared", False, 2),
     ("third, not cleared", False, 3),
     ("fourth, cleared", True, 1),
 ]:
     means = torch.tensor(look(network, x, clear), dtype=torch.float64)  # [depth]
-    once = means if not rows else once
     torch.testing.assert_close(means, times * once, rtol=1e-12, atol=0)  # last digits
     rows.append([name, means[0].item(), means[-1].item()])
+rows.insert(0, ["first", once[0].item(), once[-1].item()])
 show_table(["look", "gradient of layer 1", "of the last layer"], rows, ".2e")
 
 # %% [markdown]
-# Two looks give twice the gradient, three give three times as much. A plot of it would show a difference between networks where there is one between habits.
+# Two looks give twice the gradient, three give three times as much. A plot of uncleared gradients would show a difference that lies in how often one looked, not in the networks.
 #
 # ## The product decides
 #
@@ -491,7 +490,7 @@ with figure(
     ax.legend(loc="lower left")
 
 # %% [markdown]
-# On this axis a straight line is a steady factor a layer. Without shortcuts the gradient vanishes at such a pace. With them it does not vanish, and it does not stay at 1 either: it ends on the other side. In these stacks, with these weights, the shortcut cured one illness and left the other.
+# On this axis a straight line is a steady factor a layer. Without shortcuts the gradient vanishes at such a pace. With them it does not vanish, and it does not stay at 1 either: it ends on the other side. In these stacks, with these weights, the shortcuts prevented vanishing and did not prevent growth.
 #
 # ## No promise
 #
@@ -510,9 +509,9 @@ for a in [-1.0, -0.9, -0.1, 0.0, 0.1, 1.0]:
 show_table(["branch f(x)", "a layer multiplies by", f"after {depth} layers"], rows)
 
 # %% [markdown]
-# With f(x) = −x the branch cancels the identity: the direct path is there, the branch's path is its exact opposite, and nothing arrives. Near it, at −0.9, the gradient vanishes as fast as in a bad network without shortcuts. With f(x) = x it doubles in each layer and explodes. Of these branches, only those that are small against the identity keep it near 1, and the more layers there are, the smaller they have to be.
+# With f(x) = −x the branch cancels the identity: the direct path is there, the branch's path is its exact opposite, and nothing arrives. Near it, at −0.9, the gradient vanishes although every layer has its shortcut. With f(x) = x it doubles in each layer and explodes. Of these branches, only those that are small against the identity keep it near 1, and the more layers there are, the smaller they have to be.
 #
-# How small? Let the branches be random matrices, f(x) = s A x, with entries of variance 1 / D. The part s A g is on average as long as s g and stands at no preferred angle to g, so the mean squared length grows by 1 + s² in each layer, by (1 + s²)ᴺ in N. With s = 1 this doubles each time. With s = 1/√N it stays below e, however many layers there are.
+# How small? Let the branches be random matrices, f(x) = s A x, with entries of variance 1 / D. The part s A g is on average as long as s g and stands at no preferred angle to g, so the mean squared length grows by 1 + s² in each layer, by (1 + s²)ᴺ in N. With s = 1 this doubles each time. With s = 1/√N the mean squared length stays below e, however many layers there are, and the expected length below √e. The table prints lengths.
 
 # %%
 torch.manual_seed(seed)
@@ -530,7 +529,7 @@ for N in [depth, 2 * depth, 4 * depth]:
 show_table(["layers N", "s = 1", "expected", "s = 1/√N", "expected"], rows)
 
 # %% [markdown]
-# The expected lengths are roots of mean squares, and a single draw scatters around them; the trend is the point. GPT-2's authors scale the weights of the residual layers by 1/√N at the start of training, N being the number of those layers, and they normalize what each branch reads, with the LayerNorm of chapter 2. Both are about the scale of the branches. Both belong to what makes deep stacks trainable, beside the shortcut.
+# The expected lengths are roots of mean squares, and a single draw scatters around them; the trend is the point. GPT-2's report says that the weights of the residual layers are scaled by 1/√N at the start of training, N being the number of those layers, and the model normalizes what each branch reads, with the LayerNorm of chapter 2. Both act on the scale of the branches. Whether a deep stack then trains is again a question for experiments.
 #
 # ## Not in place
 #
@@ -553,7 +552,7 @@ except RuntimeError as error:
     print("backward:", str(error).partition(":")[0])
 
 # %% [markdown]
-# Autograd notices that a tensor it had kept was changed, and refuses. It notices only at the backward pass, and only if some layer had kept that tensor; the caller's loss is never noticed.
+# Autograd notices that a tensor it had kept was changed, and refuses. It notices only at the backward pass, and only if some layer had kept that tensor. That the caller's values are gone, it never notices.
 #
 # ## The final form
 #
@@ -591,7 +590,7 @@ for _ in range(2):  # the second call, too: it clears first
 print_gradients(final, x)
 
 # %% [markdown]
-# Seen in float32, as in the reference book, such numbers differ in their last digits, and from processor to processor. If yours are wholly different, look first at where the seed is set: right before the network is built, each time.
+# Seen in float32, as upstream prints them, such numbers differ in their last digits, and from processor to processor. If yours are wholly different, look first at where the seed is set: right before the network is built, each time.
 #
 # ## When it goes wrong
 #
@@ -737,4 +736,4 @@ check("4.5", mean_gradients)
 #
 # The scale is in hand, each position is transformed, and the signal gets through. [What brings the positions together?](05_attention.ipynb)
 #
-# **Sources.** K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", 2015, arXiv:1512.03385, equations 1 and 2; the authors hold in section 4.1 that the difficulty of their plain deep networks, which had batch normalization, is unlikely to come from vanishing gradients, one more reason not to read training results out of gradients. The same authors, "Identity Mappings in Deep Residual Networks", 2016, arXiv:1603.05027, equations 3 to 5 on the direct path and section 3 on shortcuts that are no identity. A. Veit, M. Wilber, S. Belongie, "Residual Networks Behave Like Ensembles of Relatively Shallow Networks", 2016, arXiv:1605.06431, on the sum over paths. A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3 on the scale 1/√N. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, section 4.4.
+# **Sources.** K. He, X. Zhang, S. Ren, J. Sun, "Deep Residual Learning for Image Recognition", 2015, arXiv:1512.03385, equations 1 and 2; the authors hold in section 4.1 that the difficulty of their plain deep networks, which had batch normalization, is unlikely to come from vanishing gradients, one more reason not to read training results out of gradients. The same authors, "Identity Mappings in Deep Residual Networks", 2016, arXiv:1603.05027, equations 3 to 5 on the direct path and section 3 on shortcuts that are no identity. A. Veit, M. Wilber, S. Belongie, "Residual Networks Behave Like Ensembles of Relatively Shallow Networks", 2016, arXiv:1605.06431, on the sum over paths. A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3 on the scale 1/√N. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, section 4.4; its code, rasbt/LLMs-from-scratch, `ch04/01_main-chapter-code/ch04.ipynb`.

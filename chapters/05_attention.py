@@ -28,7 +28,7 @@
 
 # %% tags=["parameters"]
 emb_dim: int = 16  # D, features per position (2 to 256)
-n_heads: int = 4  # H, attention heads; they divide D evenly (2 to 32)
+n_heads: int = 4  # H, attention heads, several of which divide D evenly (2 to 32)
 num_tokens: int = 6  # T, tokens in each text, no more than context_length (2 to 64)
 batch_size: int = 2  # B, texts in the batch (1 to 8)
 context_length: int = 16  # C, the longest input (2 to 1024)
@@ -49,7 +49,7 @@ cfg = GPTConfig(1, context_length, emb_dim, n_heads, n_layers=1)  # H must divid
 if num_tokens > context_length:
     raise ValueError(f"num_tokens = {num_tokens} > context_length = {context_length}")
 head_dim = cfg.head_dim  # D/H
-agree = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
+assert_agree = partial(torch.testing.assert_close, rtol=0, atol=1e-12)
 torch.manual_seed(seed)
 x = torch.randn(batch_size, num_tokens, emb_dim, dtype=torch.float64)  # [B, T, D]
 print("x", list(x.shape), "·", n_heads, "heads of", head_dim, "features")
@@ -57,7 +57,7 @@ print("x", list(x.shape), "·", n_heads, "heads of", head_dim, "features")
 # %% [markdown]
 # LayerNorm, the feed-forward network and the shortcuts of the chapters before work on each position alone. One part of GPT-2 lets positions exchange what they hold: *attention*. This book takes the idea as known and builds the rest around it, so attention is borrowed. What is borrowed should still be understood, and checked, before it is built in. The chapter goes from one head on three tokens to the whole layer.
 #
-# Where two ways to compute the same are compared, it is done in float64, and `agree` allows a difference of 1e-12. The numbers here are well below 100, float64 carries 16 digits, and the two ways add up the same terms in different orders.
+# Where two ways to compute the same are compared, it is done in float64, and `assert_agree` allows a difference of 1e-12. The numbers here are well below 100, float64 carries 16 digits, and the two ways add up the same terms in different orders.
 #
 # ## One head, by hand
 #
@@ -106,7 +106,8 @@ show_square(scores.int(), "score")
 signs = torch.tensor([-1.0, 1.0], dtype=torch.float64)
 rows = []
 for d in [2, 4, 8]:
-    every = torch.cartesian_prod(*[signs] * d)  # each vector of d signs: [2^d, d]
+    choices = [signs] * d  # one of two signs, d times
+    every = torch.cartesian_prod(*choices)  # each vector of d signs: [2^d, d]
     products = every @ every.T  # each query with each key: [2^d, 2^d]
     variance = products.square().mean().item()  # the mean is 0
     divided = (products / d**0.5).square().mean().item()
@@ -127,7 +128,7 @@ for d in [4, 16, 64]:
 show_table(["d", "scores", "gap", "larger weight w", "slope"], rows)
 
 # %% [markdown]
-# Without the division a head with more features starts out nearly decided, and with hardly any slope to change its mind. GPT-2's heads have 64 features. The argument is about the start of training: nothing says that trained queries and keys keep variance 1, and a trained head may well need sharp weights.
+# Under this assumption a head with more features would, without the division, start out nearly decided, and with hardly any slope to change its mind. GPT-2's heads have 64 features. The argument is about the start of training: nothing says that trained queries and keys keep variance 1, and a trained head may well need sharp weights.
 #
 # d is the width of *one head*, D/H, not D. With the wrong root the shapes are the same and the weights are others.
 #
@@ -162,10 +163,10 @@ show_square(weights, "weight")
 
 # %%
 assert weights[0].tolist() == [1, 0, 0] and weights.triu(1).eq(0).all()
-agree(weights.sum(dim=-1), torch.ones(3, dtype=torch.float64))
-agree(context[2], sum(weights[2, s] * values[s] for s in range(3)))  # [d]
-owned = values.int().tolist()
-rows = [[t, str(owned[t]), str(rounded(context[t]))] for t in range(3)]
+assert_agree(weights.sum(dim=-1), torch.ones(3, dtype=torch.float64))
+assert_agree(context[2], sum(weights[2, s] * values[s] for s in range(3)))  # [d]
+own_values = values.int().tolist()
+rows = [[t, str(own_values[t]), str(rounded(context[t]))] for t in range(3)]
 show_table(["position", "own value", "context"], rows)
 
 # %% [markdown]
@@ -175,7 +176,7 @@ show_table(["position", "own value", "context"], rows)
 #
 # ## A row with nothing to see
 #
-# Where all scores of a row are −∞, the softmax divides 0 by 0. The causal mask never comes to that, because the diagonal stays open. One wrong argument, the first diagonal that is blocked, closes it.
+# Where all scores of a row are −∞, the softmax divides 0 by 0. The causal mask never comes to that, because the diagonal stays open. One wrong argument of `triu`, which says with which diagonal the blocking begins, closes it.
 
 # %%
 for diagonal in [1, 0]:
@@ -213,7 +214,7 @@ for name, causal in [("with the mask", True), ("without", False)]:
 show_table([f"position {position} changed", "noticed before it", "from it on"], rows)
 
 # %% [markdown]
-# With the mask the positions before the change are equal bit for bit: a weight of exactly 0 times a finite number adds exactly 0. Without it they move. Keep this probe. It needs no reference and finds a missing, shifted or reversed mask in a finished model too.
+# With the mask the positions before the change are equal bit for bit: a weight of exactly 0 times a finite number adds exactly 0. Without it they move. Keep this probe. It needs no reference, and in a finished model too it finds a mask that lets the future through: missing, reversed, or shifted that way. A mask that hides too much passes it; the row of weights at position 0, and a comparison of values, find that one.
 #
 # ## It does not know the order
 #
@@ -228,7 +229,7 @@ for causal in [False, True]:
     print("masked:" if causal else "no mask:", "only reversed?", only_reversed)
 
 # %% [markdown]
-# The mask brings in a part of the order, namely who comes before whom; within one layer, the positions that a token may see are a set to it. GPT-2 does not leave the order to this. It adds the position embeddings of [chapter 7](07_gpt_model.ipynb).
+# The mask brings in a part of the order, namely who comes before whom; within one layer, the positions that a token may see are a set to it. GPT-2 does not leave the order to this. It adds the position embeddings of [chapter 1](01_shell.ipynb).
 #
 # ## What does True mean?
 #
@@ -248,19 +249,22 @@ for causal in [False, True]:
 query, key, value = (x @ m.T for m in maps)  # three times [B, T, D]
 context, _ = attend(query, key, value)  # [B, T, D]
 future = torch.ones(num_tokens, num_tokens, dtype=torch.bool).triu(1)  # True = blocked
+ways = {
+    "is_causal=True": {"is_causal": True},
+    "attn_mask=~future": {"attn_mask": ~future},
+    "attn_mask=future": {"attn_mask": future},
+}
 rows = []
-for how in [{"is_causal": True}, {"attn_mask": ~future}, {"attn_mask": future}]:
-    result = F.scaled_dot_product_attention(query, key, value, **how)  # [B, T, D]
-    same = torch.allclose(result, context, rtol=0, atol=1e-12)
-    own = torch.allclose(result[:, 0], value[:, 0], rtol=0, atol=1e-12)
-    assert same == own == (how.get("attn_mask") is not future)
-    rows.append([str(list(result.shape)), str(same), str(own)])
-names = ["is_causal=True", "attn_mask=~future", "attn_mask=future"]
-rows = [[name, *row] for name, row in zip(names, rows, strict=True)]
+for name, options in ways.items():
+    result = F.scaled_dot_product_attention(query, key, value, **options)  # [B, T, D]
+    as_by_hand = torch.allclose(result, context, rtol=0, atol=1e-12)
+    own_value = torch.allclose(result[:, 0], value[:, 0], rtol=0, atol=1e-12)
+    rows.append([name, str(list(result.shape)), as_by_hand, own_value])
+assert [row[2:] for row in rows] == [[True, True], [True, True], [False, False]]
 show_table(["", "shape", "as by hand", "position 0 gets its own value"], rows)
 
 # %% [markdown]
-# The first two agree with the chapter's own `attend`. Turned over, position 0 looks at the future alone, and the last position at nothing. The quickest test is the first row: under a causal mask position 0 must get its own value, whatever the weights are.
+# The first two agree with the chapter's own `attend`. With the mask turned over, position 0 looks at the future alone, and the last position at nothing. The quickest test is the first row: under a causal mask position 0 must get its own value, whatever the weights are.
 #
 # ## Several heads
 #
@@ -275,11 +279,12 @@ wrong = numbered.view(2, 3, 2)  # [H, T, D/H] by shape alone
 assert right.shape == wrong.shape and not torch.equal(right, wrong)
 rows = []
 for name, heads in [("view, transpose", right), ("view alone", wrong)]:
-    rows.append([name, *map(str, [list(heads.shape), *heads.tolist()])])
+    head_0, head_1 = heads.tolist()
+    rows.append([name, str(list(heads.shape)), str(head_0), str(head_1)])
 show_table(["", "shape", "head 0", "head 1"], rows)
 
 # %% [markdown]
-# On the right way head 0 holds features 0 and 1 of every token. With `view` alone it holds all features of token 0 and half of token 1: the tokens are torn apart, and nothing complains.
+# In the right split head 0 holds features 0 and 1 of every token. With `view` alone it holds all features of token 0 and half of token 1: the tokens are torn apart, and nothing complains.
 #
 # What is a head, seen from the maps? D/H rows of each. If the heads really work apart from each other, each can be computed alone, from its own rows.
 
@@ -297,7 +302,7 @@ print("context", list(context.shape), "· weights", list(weights.shape))
 for head in range(n_heads):
     own = slice(head * head_dim, (head + 1) * head_dim)  # rows of the maps
     alone, _ = attend(*(x @ m[own].T for m in maps))  # [B, T, D/H]
-    agree(context[:, head], alone)
+    assert_agree(context[:, head], alone)
 print(n_heads, "heads in one call equal", n_heads, "heads one by one")
 
 # %% [markdown]
@@ -340,14 +345,14 @@ show_table(["", "the right values", "looks ahead"], rows)
 #
 # The three maps read the same `x`. Stacked on top of each other along the *output* axis they are one matrix `[3D, D]`, and one product gives queries, keys and values side by side, `[B, T, 3D]`. GPT-2's files hold them so, under the name `c_attn`.
 #
-# Both directions are used: to load three projections into one they are joined along the output axis, and to compare one with three it is split there. Which axis is that? In `nn.Linear` the weight is `[out, in]`, so it is axis 0. GPT-2's files store `[in, out]`, so it is the last.
+# Both directions are used: to load three projections into one they are joined along the output axis, and to compare one with three it is split there. Which axis is that? In `nn.Linear` the weight is `[out, in]`, so it is axis 0. GPT-2's files store `[in, out]` (with a leading axis of length 1), so it is the last.
 
 # %%
 qkv_weight = torch.cat(list(maps), dim=0)  # [3D, D]
 together = x @ qkv_weight.T  # [B, T, 3D]
 parts = together.chunk(3, dim=-1)  # three times [B, T, D]
 for part, alone in zip(parts, (query, key, value), strict=True):
-    agree(part, alone)
+    assert_agree(part, alone)
 stored = qkv_weight.T  # as in GPT-2's files: [D, 3D]
 from_linear = qkv_weight.chunk(3, dim=0)  # three times [out, in]
 from_file = stored.chunk(3, dim=-1)  # three times [in, out]
@@ -369,7 +374,7 @@ split_qkv = split_qkv.permute(2, 0, 3, 1, 4)  # [3, B, H, T, D/H]
 by_head = together.view(B, T, n_heads, 3, head_dim)  # [B, T, H, 3, D/H]
 by_head = by_head.permute(3, 0, 2, 1, 4)  # [3, B, H, T, D/H]
 for part, alone in zip(split_qkv, (query, key, value), strict=True):
-    agree(part, split_heads(alone))
+    assert_agree(part, split_heads(alone))
 assert by_head.shape == split_qkv.shape and not torch.allclose(by_head, split_qkv)
 print("[3, H, D/H], as in GPT-2:  ", list(split_qkv.shape), "the right values")
 print("[H, 3, D/H], head by head: ", list(by_head.shape), "other values")
@@ -384,7 +389,7 @@ torch.manual_seed(seed + 2)
 mix = torch.randn(emb_dim, emb_dim, dtype=torch.float64) / emb_dim**0.5  # [D, D]
 columns = mix.split(head_dim, dim=1)  # H times [D, D/H]
 by_heads = [context[:, head] @ columns[head].T for head in range(n_heads)]  # [B, T, D]
-agree(merged @ mix.T, sum(by_heads))
+assert_agree(merged @ mix.T, sum(by_heads))
 print("the projection of the heads side by side is the sum of their contributions")
 
 # %% [markdown]
@@ -392,7 +397,7 @@ print("the projection of the heads side by side is the sum of their contribution
 #
 # ## The whole layer
 #
-# All steps are there. The class has three projections with upstream's names, an output projection with a bias, dropout on the weights, and the mask. d_in and d_out may differ; in GPT-2 both are D. GPT-2's query, key and value have a bias as well, which `qkv_bias=True` adds; the small model of this book goes without. The mask is made once, for the longest input, and cut to the T tokens at hand. Filled with the maps from above, the layer should give what the steps gave.
+# All steps are there. The class has three projections with the names of upstream (the code of S. Raschka's book), an output projection with a bias, dropout on the weights, and the mask. d_in and d_out may differ; in GPT-2 both are D. GPT-2's query, key and value have a bias as well, which `qkv_bias=True` adds; the small model of this book goes without. The mask is made once, for the longest input, and cut to the T tokens at hand. Filled with the maps from above, the layer should give what the steps gave.
 
 
 # %%
@@ -437,7 +442,7 @@ with torch.no_grad():
     for name, m in zip(["W_query", "W_key", "W_value"], maps, strict=True):
         layer.get_submodule(name).weight.copy_(m)
     layer.out_proj.weight.copy_(mix)
-agree(layer(x), merged @ mix.T + layer.out_proj.bias)
+assert_agree(layer(x), merged @ mix.T + layer.out_proj.bias)
 print(list(x.shape), "->", list(layer(x).shape), "· equal to the steps above")
 
 # %% [markdown]
@@ -542,7 +547,7 @@ def varies():
 
 rows = []
 for mode in ["eval", "train", "eval", "train"]:
-    getattr(layer, mode)()
+    layer.train(mode == "train")
     differ = varies()
     assert differ == (mode == "train")
     rows.append([f"{mode}()", str(differ)])
@@ -586,7 +591,7 @@ assert registered.mask.is_meta and not forgetful.mask.is_meta
 
 # %%
 rows = []
-for C in [context_length, 1024]:
+for C in sorted({context_length, 1024}):
     for dtype in [torch.bool, torch.float32]:
         kibibytes = torch.ones(1, dtype=dtype).nbytes * C * C / 1024
         rows.append([C, str(dtype), kibibytes, 12 * kibibytes])
@@ -620,7 +625,7 @@ from book_utils import MultiHeadAttention
 final = MultiHeadAttention(emb_dim, emb_dim, dropout=0.5, **sizes).double().eval()
 final.load_state_dict(layer.state_dict())
 assert torch.equal(final.qkv.weight, qkv_weight)
-agree(layer(x), final(x))
+assert_agree(layer(x), final(x))
 print("loaded from:", ", ".join(layer.state_dict()))
 print("kept as:    ", ", ".join(final.state_dict()))
 
@@ -635,8 +640,8 @@ state = {"in_proj_weight": final.qkv.weight, "in_proj_bias": torch.zeros(3 * emb
 state |= {f"out_proj.{name}": p for name, p in final.out_proj.named_parameters()}
 reference.load_state_dict(state)
 output, its_weights = reference(x, x, x, attn_mask=future, average_attn_weights=False)
-agree(final(x), output)  # [B, T, D]
-agree(layer.attention_weights(x), its_weights)  # [B, H, T, T]
+assert_agree(final(x), output)  # [B, T, D]
+assert_agree(layer.attention_weights(x), its_weights)  # [B, H, T, T]
 print("torch.nn.MultiheadAttention agrees, in its output and its weights")
 turned_over, _ = reference(x, x, x, attn_mask=~future)
 assert not torch.allclose(turned_over[:, 0], output[:, 0])
@@ -651,7 +656,7 @@ plain = PlainMultiHeadAttention(emb_dim + 3, emb_dim, **options).double()
 other = MultiHeadAttention(emb_dim + 3, emb_dim, **options).double()
 other.load_state_dict(plain.state_dict())
 wide = F.pad(x, (0, 3), value=1.0)  # [B, T, D + 3]
-agree(plain(wide), other(wide))
+assert_agree(plain(wide), other(wide))
 widths = f"d_in = {emb_dim + 3}, d_out = {emb_dim}, with biases"
 print(f"{widths}: {list(wide.shape)} -> {list(other(wide).shape)}")
 
@@ -801,4 +806,4 @@ check("5.4", mask_bytes)
 #
 # All parts of a block are there: two norms, attention, the feed-forward network, two shortcuts. [In what order do they work?](06_transformer_block.ipynb)
 #
-# **Sources.** A. Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762, equation 1 and section 3.2: 3.2.1 for the scaling, with the variance in a footnote, 3.2.2 for the heads, 3.2.3 for the mask. A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; its reference code, `model.py` of openai/gpt-2, function `attn`. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, chapter 3. PyTorch's documentation of `torch.nn.functional.scaled_dot_product_attention` and `torch.nn.MultiheadAttention`.
+# **Sources.** A. Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762, equation 1 and section 3.2: 3.2.1 for the scaling, with the variance in a footnote, 3.2.2 for the heads, 3.2.3 for the mask. A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019; its reference code, `src/model.py` of openai/gpt-2, function `attn`. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, chapter 3; its code, rasbt/LLMs-from-scratch, `ch03/01_main-chapter-code/ch03.ipynb`. PyTorch's documentation of `torch.nn.functional.scaled_dot_product_attention` and `torch.nn.MultiheadAttention`.

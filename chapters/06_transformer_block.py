@@ -58,7 +58,7 @@ print("x", list(x.shape))
 #
 # ## Two halves
 #
-# A block is made of two halves of the same build. Each half takes the *stream*, the tensor that runs from block to block, reads a normalized copy of it, computes a change, and adds the change to the stream. The first half computes its change with attention, the second with the feed-forward network (FFN):
+# A block is made of two halves of the same build. Each half takes the *stream*, the tensor that runs from block to block, reads a normalized copy of it, computes a change, and adds the change to the stream. The first half computes its change with multi-head attention (MHA), the second with the feed-forward network (FFN). These two are called the *sublayers*:
 #
 # $$u = x + \mathrm{Dropout}(\mathrm{MHA}(\mathrm{LN}_1(x))), \qquad y = u + \mathrm{Dropout}(\mathrm{FFN}(\mathrm{LN}_2(u))).$$
 #
@@ -270,7 +270,7 @@ print(f"own norms: {count(own)} parameters · one shared norm: {count(shared)}")
 print(f"difference: 2 × {emb_dim} = {2 * emb_dim}")
 
 # %% [markdown]
-# Four tensors, or two of them with two duties each. Do the results differ, at first and after loading?
+# Four tensors in one case; in the other, two that each serve both norms. Do the results differ, at first and after loading?
 
 
 # %%
@@ -517,7 +517,7 @@ with figure(
 # | attention weights | `drop_rate_attn` | the block, for its attention | weights after the softmax (a row of them then no longer sums to 1) |
 # | shortcut branches | `drop_rate_shortcut` | the block | features of a branch's result, before the sum |
 #
-# A plain `drop_rate` stands for all three where they are not given. The FFN has no dropout inside: the branch drops its result once. The drop is on the branch, never on the shortcut, so the direct path stays open in training too.
+# A plain `drop_rate` stands for all three where they are not given. The FFN has no dropout inside: the branch drops its result once. The name `drop_shortcut` is upstream's (the code of S. Raschka's book); what is dropped is the branch, never the shortcut, so the direct path stays open in training too.
 #
 # What does dropout do to the size of the numbers? With the rate p a value v becomes 0 with probability p and v / (1 − p) otherwise, so on average p · 0 + (1 − p) · v / (1 − p) = v.
 
@@ -614,7 +614,7 @@ def repeats():
 
 rows = []
 for mode in ("eval", "train", "eval", "train"):
-    getattr(dropping, mode)()
+    dropping.train(mode == "train")
     assert all(module.training == (mode == "train") for module in dropping.modules())
     rows.append([f"{mode}()", "the same" if repeats() else "different"])
 assert [row[1] for row in rows] == ["the same", "different"] * 2
@@ -819,4 +819,4 @@ check("6.4", surviving_share)
 #
 # A stack of blocks turns vectors into vectors. [What stands before the first and after the last, to get from ids to logits?](07_gpt_model.ipynb)
 #
-# **Sources.** A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3 (norm moved to the input of each sub-block, norm after the last block, the factor 1/√N); its reference code, `model.py` of openai/gpt-2, function `block`, which has no dropout. A. Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018, section 4.1 (residual, embedding and attention dropout). A. Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762, sections 3.1 (post-norm) and 5.4 (dropout on each sublayer's output, before the sum). R. Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020, arXiv:2002.04745, figure 1 and section 3. K. He et al., "Identity Mappings in Deep Residual Networks", 2016, arXiv:1603.05027, section 2 (the open path). N. Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", Journal of Machine Learning Research 15, 2014. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, section 4.5. PyTorch's documentation of `torch.nn.TransformerEncoderLayer` and `torch.nn.Dropout`.
+# **Sources.** A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3 (norm moved to the input of each sub-block, norm after the last block, the factor 1/√N); its reference code, `src/model.py` of openai/gpt-2, function `block`, which has no dropout. A. Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018, section 4.1 (residual, embedding and attention dropout). A. Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762, sections 3.1 (post-norm) and 5.4 (dropout on each sublayer's output, before the sum). R. Xiong et al., "On Layer Normalization in the Transformer Architecture", 2020, arXiv:2002.04745, figure 1 and section 3. K. He et al., "Identity Mappings in Deep Residual Networks", 2016, arXiv:1603.05027, section 2 (the open path). N. Srivastava et al., "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", Journal of Machine Learning Research 15, 2014. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, section 4.5; its code, rasbt/LLMs-from-scratch, `ch04/01_main-chapter-code/ch04.ipynb`. PyTorch's documentation of `torch.nn.TransformerEncoderLayer` and `torch.nn.Dropout`.

@@ -16,7 +16,7 @@
 # %% [markdown]
 # # 7 · The GPT model
 #
-# **By what route do ids become logits?**
+# **How do ids become logits?**
 #
 # At the end of this chapter you can
 #
@@ -157,7 +157,7 @@ def build(**changes):
     return PlainGPTModel(replace(cfg, **changes)).double()
 
 
-def same(a, b):
+def assert_same(a, b):
     """Raise unless a and b are equal to 1e-9."""
     torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 
@@ -190,7 +190,7 @@ def route(model, ids):
 
 
 stages = route(plain, ids)
-same(stages["logits"], plain(ids))
+assert_same(stages["logits"], plain(ids))
 letters = {"ids": "[B, T]", "position embedding": "[T, D]", "logits": "[B, T, V]"}
 show_table(
     ["stage", "shape", "in letters"],
@@ -218,7 +218,7 @@ assert uneven.tok_emb.weight.shape == (11, 6) and uneven.pos_emb.weight.shape ==
 #
 # ## Content and position
 #
-# Why two tables? A token can stand anywhere, and anywhere can stand any token. What it is and where it stands are two independent numbers, and each needs a row of its own. The sum joins them.
+# Why two tables? Any token can stand anywhere. What it is and where it stands are two independent numbers, and each needs a row of its own. The sum joins them.
 
 # %%
 token = ids[0, 0]
@@ -253,26 +253,31 @@ assert [alike for _, alike in rows] == [False, True]
 #
 # ## No look ahead
 #
-# Position t may use the ids 0 to t and none after. [Chapter 5](05_attention.ipynb) shows it for attention alone. The model adds embeddings, norms and a head, which treat each position on its own, so it should hold for the whole. Change the last id of each text, and see whose logits move.
+# Position t may use the ids 0 to t and none after. [Chapter 5](05_attention.ipynb) shows it for attention alone. The model adds embeddings, norms and a head, which treat each position on its own, so it should hold for the whole. Change one id of each text, at one position after the other, and note the first position whose logits move.
 
 # %%
-changed = ids.clone()
-changed[:, -1] = (changed[:, -1] + 1) % vocab_size
-difference = (plain(changed) - plain(ids)).abs().amax(dim=(0, 2))  # [T]
-moved = (difference > 1e-9).nonzero().flatten().tolist()
-print(f"positions 0 to {num_tokens - 1}; other logits at {moved}")
-assert moved == [num_tokens - 1]
+first_moved = []
+for position in range(num_tokens):
+    changed = ids.clone()
+    changed[:, position] = (changed[:, position] + 1) % vocab_size
+    difference = (plain(changed) - plain(ids)).abs().amax(dim=(0, 2))  # [T]
+    moved = difference > 1e-9  # far above rounding
+    first_moved.append(moved.nonzero().min().item())
+print("id changed at:     ", list(range(num_tokens)))
+print("first logits moved:", first_moved)
+assert first_moved == list(range(num_tokens))
 
+# %%
 alone = torch.cat([plain(text[None]) for text in ids])  # each text as a batch of one
-same(alone, plain(ids))
+assert_same(alone, plain(ids))
 print("each text gives the same logits alone as in the batch")
 
 # %% [markdown]
-# Only the last position moves. So one pass over T tokens gives T predictions, none of which has seen its own answer: the logits at position t are scores for the token at t + 1. Training uses all of them, generation only the last. The second check says that the texts of a batch do not see each other either.
+# No position before the changed one moves, and the changed one always does. So one pass over T tokens gives T predictions, none of which has seen its own answer: the logits at position t are scores for the token at t + 1. Training uses all of them, generation only the last. The second check says that the texts of a batch do not see each other either.
 #
 # ## Sequential or ModuleList?
 #
-# The plain class keeps its blocks in `nn.Sequential`, as the upstream book does, which works because each block takes one `x` and returns one. The final form uses `nn.ModuleList` and a loop. What is the difference? A third candidate, an ordinary Python list, is put beside them.
+# The plain class keeps its blocks in `nn.Sequential`, as upstream (the code of S. Raschka's book) does, which works because each block takes one `x` and returns one. The final form uses `nn.ModuleList` and a loop. What is the difference? A third candidate, an ordinary Python list, is put beside them.
 
 
 # %%
@@ -290,8 +295,9 @@ def count(module):
 
 
 rows = []
-for keep in (lambda blocks: nn.Sequential(*blocks), nn.ModuleList, list):
-    holder = Holder(keep([TransformerBlock(cfg) for _ in range(n_layers)])).double()
+blocks = [TransformerBlock(cfg) for _ in range(n_layers)]
+for kept in (nn.Sequential(*deepcopy(blocks)), nn.ModuleList(deepcopy(blocks)), blocks):
+    holder = Holder(kept).double()
     kind = type(holder.trf_blocks).__name__
     reached = holder.trf_blocks[0].norm1.scale.dtype == torch.float64
     rows.append([kind, count(holder), len(holder.state_dict()), reached])
@@ -311,7 +317,7 @@ assert list(looped.state_dict()) == list(plain.state_dict())
 x = looped.tok_emb(ids) + looped.pos_emb(torch.arange(num_tokens))  # [B, T, D]
 for block in looped.trf_blocks:
     x = block(x)  # [B, T, D]
-same(x, stages[f"block {n_layers}"])
+assert_same(x, stages[f"block {n_layers}"])
 print("same names, same result; the name of one:", list(looped.state_dict())[2])
 
 # %% [markdown]
@@ -340,7 +346,7 @@ assert torch.equal(logits.argmax(dim=-1), probabilities.argmax(dim=-1))  # [B, T
 # %% [markdown]
 # The tolerance of the sum is 1e-12: it adds V rounded numbers below 1, each wrong by 1e-16 at most, and V is below 10 000 here.
 #
-# Softmax keeps the order of finite scores, because the exponential grows and the divisor is the same for all. So the most likely id is the `argmax` of the logits already, and greedy generation needs no softmax at all. The condition matters: with an infinite score softmax computes ∞ − ∞, which is NaN, and the order is lost. In a weaker form the same happens when two scores are so close together, or so far below the largest, that rounding makes their probabilities equal.
+# Softmax keeps the order of finite scores, because the exponential grows and the divisor is the same for all. So the most likely id is the `argmax` of the logits already, and taking the highest score each time (greedy generation) needs no softmax at all. The condition matters: a score of +∞, or a row of nothing but −∞, makes softmax compute ∞ − ∞, which is NaN, and the order is lost. (A single −∞ among finite scores only gets the probability 0; the causal mask relies on that.) In a weaker form the same happens when two scores are so close together, or so far below the largest, that rounding makes their probabilities equal.
 #
 # ## The loss takes logits
 #
@@ -373,7 +379,7 @@ assert abs(rows[2][2] - rows[0][2] - 1) < 1e-12  # from the best to the worst
 #
 # ## Two tables of the same shape
 #
-# The token embedding has the shape `[V, D]`. So has the weight of the output head: PyTorch stores a linear layer as `[out, in]`. The first turns an id into a vector, the second compares a vector with one row for each id. They can be *tied*, so that one Parameter serves as both (Press and Wolf, 2017). GPT-2 does so; the upstream book's model, by default, does not.
+# The token embedding has the shape `[V, D]`. So has the weight of the output head: PyTorch stores a linear layer as `[out, in]`. The first turns an id into a vector, the second compares a vector with one row for each id. They can be *tied*, so that one Parameter serves as both (Press and Wolf, 2017). GPT-2 does so; upstream's model, by default, does not.
 #
 # Three models from the same seed: an untied one, one whose head got a *copy* of the embedding's values, and one whose two attributes are the *same* Parameter.
 
@@ -383,10 +389,12 @@ with torch.no_grad():
     copied.out_head.weight.copy_(copied.tok_emb.weight)
 tied.out_head.weight = tied.tok_emb.weight  # one Parameter under two names
 assert untied.tok_emb.weight.shape == untied.out_head.weight.shape
-same(copied(ids), tied(ids))
+assert_same(copied(ids), tied(ids))
 
 hidden = tied.final_norm(route(tied, ids)[f"block {n_layers}"])  # [B, T, D]
-same(tied(ids), hidden @ tied.tok_emb.weight.T)  # [B, T, D] @ [D, V] -> [B, T, V]
+assert_same(
+    tied(ids), hidden @ tied.tok_emb.weight.T
+)  # [B, T, D] @ [D, V] -> [B, T, V]
 print("copied and tied: the same logits, products with the rows of the embedding")
 spread = [model(ids).std(unbiased=False).item() for model in (untied, tied)]
 print("standard deviation of the logits: untied {:.2f}, tied {:.2f}".format(*spread))
@@ -432,13 +440,13 @@ print("the tied gradient is the sum of the two")
 # %% [markdown]
 # The tolerance is 1e-9 of the largest gradient, since both sides add the same terms in different orders, and rounding goes with the size of the terms.
 #
-# There is a third thing that is taken for tying: *subtracting*. A program that prints the number of parameters minus V·D tells how many the model would have if it were tied. The model keeps two tables, trains two, and stores two. In the table above only the row "tied" has really fewer. Counting that way is a fair estimate as long as it is called one.
+# There is a third thing that is taken for tying: *subtracting*. Upstream's code prints the number of parameters minus V·D, which is how many the model would have if it were tied. The model keeps two tables, trains two, and stores two. In the table above only the row "tied" has really fewer. Counting that way is a fair estimate as long as it is called one.
 #
 # Tying also changes the start, as the standard deviations above say. `nn.Embedding` draws its values with standard deviation 1, `nn.Linear` from the range ±1/√D. After the final LayerNorm the D features have a mean square near 1, so a logit, a sum of D products, spreads by about √D with the one table and by about 1/√3 with the other, for many features and as long as the row has nothing to do with them. GPT-2 draws its token table with standard deviation 0.02, and a tied model that is to be trained should do something of the kind. The final form leaves the initial values to its user.
 #
 # ## How many parameters?
 #
-# A formula that predicts the number is a good check that no layer is missing. With V, C, D and L, no QKV bias, and a bias in the attention's output and in the feed-forward network, a block has $12D^2 + 10D$, and the whole model
+# A formula that predicts the number is a good check that no layer is missing. With V, C, D and L, no QKV bias, and a bias in the attention's output and in the feed-forward network, attention has $4D^2 + D$, the feed-forward network $8D^2 + 5D$ and the two norms $4D$. That makes $12D^2 + 10D$ for a block, and for the whole model
 #
 # $$N = 2VD + CD + L(12D^2 + 10D) + 2D,$$
 #
@@ -465,7 +473,7 @@ assert formula(get_config("tiny")) == 7264  # whatever the parameters of this ch
 #
 # ## What is not a parameter
 #
-# A module may carry tensors that no one trains. Attention in the upstream book keeps its causal mask, `[C, C]`, as a *buffer*. Here is a small module with such a mask, next to a tensor that is only an attribute.
+# A module may carry tensors that no one trains. Upstream's attention keeps its causal mask, `[C, C]`, as a *buffer*. Here is a small module with such a mask, next to a tensor that is only an attribute.
 
 
 # %%
@@ -524,14 +532,14 @@ show_table(["stage of gpt2-small", "shape"], rows)
 assert all(p.is_meta for p in large.parameters()) and shapes["logits"][-1] == 50257
 
 # %% [markdown]
-# No number of this model exists. The name "gpt2-small" stands for a list of sizes and for nothing else: `get_config` reads no file, and a model built from it on a real device would hold random numbers, not the trained weights of GPT-2.
+# None of its weights has a value. The name "gpt2-small" stands for a list of sizes and for nothing else: `get_config` reads no file, and a model built from it on a real device would hold random numbers, not the trained weights of GPT-2.
 #
 # How many parameters does it have? Two numbers are in circulation. Here both are computed, and a third.
 
 # %%
 rows = []
 for tie, bias, name in [
-    (False, False, "the upstream book's model"),
+    (False, False, "upstream's model"),
     (True, False, "the same, tied"),
     (True, True, "GPT-2 as released: tied, with QKV bias"),
 ]:
@@ -547,7 +555,7 @@ for tie, bias, name in [
 show_table(["gpt2-small", "parameters", "rounded", "in float32"], rows)
 
 # %% [markdown]
-# Both are right, for different models. Untied, the table of the head is counted, because it exists; tied, it does not. The bias of query, key and value, 3D for each block, hardly shows. (The paper's own table gives 117 million for this size. The released files have the number in the last row, and the authors' repository calls the earlier counts an error.)
+# Both are right, for different models. Untied, the table of the head is counted, because it exists; tied, it does not. The bias of query, key and value, 3D for each block, adds little. (The paper's own table gives 117 million for this size. The released files have the number in the last row, and the authors' repository calls the earlier counts an error.)
 #
 # The meta device has one trap. Giving such a model real memory with `to_empty` makes a new Parameter for each name, and a tie that was made by hand is gone, without a message. The final form ties again.
 
@@ -594,7 +602,7 @@ for mode in ("train", "eval", "train"):
     alike = all(torch.allclose(y, calls[0], rtol=0, atol=1e-9) for y in calls)
     rows.append([f"{mode}()", alike])
 assert [alike for _, alike in rows] == [False, True, False]
-same(noisy.eval()(ids), plain(ids))  # without dropout it is the plain model
+assert_same(noisy.eval()(ids), plain(ids))  # without dropout it is the plain model
 show_table(["mode", "eight calls alike?"], rows)
 
 # %% [markdown]
@@ -644,7 +652,7 @@ assert attempt(plain, too_large) == attempt(plain, too_long)
 
 # %%
 final.load_state_dict(plain.state_dict())
-same(final(ids), plain(ids))
+assert_same(final(ids), plain(ids))
 print("same weights, same logits")
 torch.manual_seed(seed)
 fresh = GPTModel(dict(cfg)).double()
@@ -653,7 +661,7 @@ assert all(torch.equal(p, q) for p, q in pairs)
 print("same seed, same initial weights")
 
 # %% [markdown]
-# The parts are created in the same order, so one seed gives one set of initial weights. It is the upstream book's order as well, and its model starts with the same weights from the same seed as long as it has no QKV bias. (PyTorch draws the fused projection as it would draw three separate ones, one after the other. With a bias, the draws come in another order.)
+# The parts are created in the same order, so one seed gives one set of initial weights. It is upstream's order as well, and its model starts with the same weights from the same seed as long as it has no QKV bias. (PyTorch draws the fused projection as it would draw three separate ones, one after the other. With a bias, the draws come in another order.)
 #
 # The tie is part of the configuration. It should give what the tie by hand gives, keep through saving and loading, and refuse a state dict that contradicts it.
 
@@ -662,7 +670,7 @@ torch.manual_seed(seed)
 one_table = GPTModel(cfg_tied).double()
 by_hand = build()
 by_hand.out_head.weight = by_hand.tok_emb.weight
-same(one_table(ids), by_hand(ids))
+assert_same(one_table(ids), by_hand(ids))
 one_table.load_state_dict(by_hand.state_dict())
 assert one_table.out_head.weight is one_table.tok_emb.weight
 try:
@@ -675,7 +683,7 @@ else:
 # %% [markdown]
 # `torch.nn` has no class for a whole GPT to compare with. The blocks were compared in their own chapters; a later chapter compares the whole model with other implementations, stage by stage.
 #
-# What has been shown is that the sizes fit, that nothing looks ahead, and that the parts are wired as described. The weights are random numbers. The logits of such a model say nothing about language, and the id with the largest score means nothing yet.
+# What has been shown is that the sizes fit, that no logit depends on a later id, and that the parts are wired as described. The weights are random numbers. The logits of such a model say nothing about language, and the id with the largest score means nothing yet.
 #
 # ## When it goes wrong
 #
@@ -715,7 +723,7 @@ check("7.1", embed)
 #
 # `return tok_table[ids] + pos_table[torch.arange(ids.shape[1])]`
 #
-# One token can stand at many positions, and at one position can stand any token. Content and place are two independent indices. A single index, say the id plus the position, maps different pairs to the same row: the id 5 at position 0 and the id 4 at position 1 would be one and the same. A table with a row for each pair would keep them apart, but it would need V times C rows and could carry nothing learned at one position over to another.
+# One token can stand at many positions, and one position can hold any token. Content and place are two independent indices. A single index, say the id plus the position, maps different pairs to the same row: the id 5 at position 0 and the id 4 at position 1 would be one and the same. A table with a row for each pair would keep them apart, but it would need V times C rows and could carry nothing learned at one position over to another.
 #
 # ::::
 #
@@ -763,7 +771,7 @@ check("7.3", floor)
 #
 # `return math.log(math.e + vocab_size - 1) - 1`, after `import math`.
 #
-# The "scores" are 1 for the right id and 0 for the V − 1 others. The second softmax gives the right one e / (e + V − 1), and the loss is the negative logarithm of that. For a large vocabulary the floor lies very near the logarithm of V minus 1, and an undecided model already has the logarithm of V. Print `floor(50257)` and compare.
+# The "scores" are 1 for the right id and 0 for the V − 1 others. The second softmax gives the right one e / (e + V − 1), and the loss is the negative logarithm of that. For a large vocabulary the floor lies very near log(V) − 1, one unit below log(V), which is what an undecided model has. Print `floor(50257)` and compare.
 #
 # ::::
 #
@@ -799,8 +807,8 @@ check("7.4", count_parameters)
 #
 # - The whole route from ids to logits, with the shape at every stage, and checks for its positions, its causality and its container.
 # - Logits as scores for the next id: softmax makes probabilities of them, `argmax` needs none, and the loss takes them as they are.
-# - A tie that is one Parameter, known from a copy by one step of training and from a subtraction by counting.
+# - A tie that is one Parameter, told from a copy by one training step, and from a mere subtraction by counting.
 #
 # The model runs, and its parameter count fits a formula. Does the count tell whether a layer is missing? A later chapter opens the ledger and reads it line by line.
 #
-# **Sources.** A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3 (the model) and table 2 (its sizes); its reference code, `model.py` of openai/gpt-2, function `model` (the two tables, their initial spread, the logits as a product with the token table). O. Press, L. Wolf, "Using the Output Embedding to Improve Language Models", 2017, arXiv:1608.05859. A. Haviv et al., "Transformer Language Models without Positional Encodings Still Learn Positional Information", 2022, arXiv:2203.16634. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, sections 4.1 and 4.6. PyTorch's documentation of `torch.nn.ModuleList`, `torch.nn.functional.cross_entropy` and the meta device.
+# **Sources.** A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3 (the model) and table 2 (its sizes); its reference code, `src/model.py` of openai/gpt-2, function `model` (the two tables, their initial spread, the logits as a product with the token table). O. Press, L. Wolf, "Using the Output Embedding to Improve Language Models", 2017, arXiv:1608.05859. A. Haviv et al., "Transformer Language Models without Positional Encodings Still Learn Positional Information", 2022, arXiv:2203.16634. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, sections 4.1 and 4.6; its code, rasbt/LLMs-from-scratch, `ch04/01_main-chapter-code/ch04.ipynb` and `gpt.py` beside it. PyTorch's documentation of `torch.nn.ModuleList`, `torch.nn.functional.cross_entropy` and the meta device.
