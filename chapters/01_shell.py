@@ -145,6 +145,8 @@ changes = [
     {"qkv_bias": 0},
     {"n_layer": 2},
 ]
+
+# %%
 rows = []
 for change in changes:
     [(key, value)] = change.items()

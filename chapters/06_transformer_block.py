@@ -161,6 +161,8 @@ u = x + a  # [B, T, D]
 n2 = block.norm2(u)  # [B, T, D]
 wide = block.ff.layers[0](n2)  # [B, T, 4D]
 f = block.ff(n2)  # [B, T, D]
+
+# %%
 steps = {
     "x": x,
     "norm1(x)": n1,
@@ -230,6 +232,7 @@ def where_changed(before, after):
     return ((before - after).abs().amax(dim=-1) > 1e-9).nonzero().tolist()
 
 
+# %%
 token = (num_tokens - 1) // 2  # in row 0 of the batch
 halves = [  # name, function, its input, the last position that should change
     ("attention", lambda x: x + block.att(block.norm1(x)), x, num_tokens - 1),

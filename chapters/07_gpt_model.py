@@ -189,6 +189,7 @@ def route(model, ids):
     return stages
 
 
+# %%
 stages = route(plain, ids)
 assert_same(stages["logits"], plain(ids))
 letters = {"ids": "[B, T]", "position embedding": "[T, D]", "logits": "[B, T, V]"}
@@ -417,6 +418,7 @@ def after_one_step(model, rate=0.1):
     return model
 
 
+# %%
 rows, stepped = [], {}
 for name, model in [("untied", untied), ("copied", copied), ("tied", tied)]:
     after = stepped[name] = after_one_step(model)
@@ -623,6 +625,7 @@ def attempt(model, ids):
     return "no error", ""
 
 
+# %%
 final = GPTModel(cfg).double()
 wrong_inputs = {
     "floats": ids.double(),
