@@ -1,17 +1,18 @@
 """Where the book's files are, and how they are written: whole or not at all."""
 
 import os
-import re
 import tempfile
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def chapter_scripts(root: Path = ROOT) -> list[Path]:
     """The chapters' scripts, in the order of `_toc.yml`, the one list of chapters."""
-    entries = re.findall(r"^\s*- file:\s*(chapters/\d\d_\w+)\s*$", (root / "_toc.yml").read_text("utf-8"), re.MULTILINE)
-    return [root / f"{entry}.py" for entry in entries]
+    toc = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
+    return [root / f"{chapter['file']}.py" for part in toc["parts"] for chapter in part["chapters"]]
 
 
 def write_whole(path: Path, text: str) -> None:
