@@ -39,7 +39,7 @@ def dropout_rate(name: str, value: object) -> float:
 def epsilon(name: str, value: object) -> float:
     """Return `value` as a float. TypeError unless it is a number, ValueError unless it is finite and at least 0."""
     if not 0 <= number(name, value) < float("inf"):
-        raise ValueError(f"{name} must be at least 0, got {value}")
+        raise ValueError(f"{name} must be at least 0 and finite, got {value}")
     return float(value)
 
 

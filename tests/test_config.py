@@ -2,11 +2,12 @@
 
 from dataclasses import FrozenInstanceError, asdict, replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from book_utils import GPTConfig, GPTModel, get_config
+from book_utils import DummyGPTModel, GPTConfig, GPTModel, get_config
 
 UPSTREAM = {
     "vocab_size": 50257,
@@ -105,6 +106,12 @@ def test_heads_that_do_not_divide_the_width_are_named_with_the_remainder(cfg):
         replace(cfg, emb_dim=17)
 
 
+@pytest.mark.usefixtures("as_readers_see")
+def test_numpys_integers_are_integers_and_become_pythons(cfg):
+    wide = replace(cfg, emb_dim=np.int64(32))
+    assert wide == replace(cfg, emb_dim=32) and type(wide.emb_dim) is int
+
+
 def test_unknown_and_missing_keys_are_named():
     with pytest.raises(ValueError, match="unknown configuration key 'emb_dims'; did you mean 'emb_dim'"):
         GPTConfig.from_dict({**UPSTREAM, "emb_dims": 8})
@@ -122,7 +129,10 @@ def test_each_dropout_rate_is_read_where_it_belongs(cfg):
     upstream = dict(UPSTREAM, vocab_size=8, emb_dim=12, n_layers=1, context_length=4)
     del upstream["drop_rate"]
     keys = GPTModel({**upstream, "drop_rate_emb": 0.1, "drop_rate_attn": 0.2, "drop_rate_shortcut": 0.3})
-    for model, rates in [(one, [0.4, 0.4, 0.4]), (three, [0.1, 0.2, 0.3]), (keys, [0.1, 0.2, 0.3])]:
+    spared = GPTModel(replace(cfg, drop_rate=0.4, drop_rate_emb=0.0))  # a rate of 0 is a rate
+    assert DummyGPTModel(replace(cfg, drop_rate=0.4, drop_rate_emb=0.1)).drop_emb.p == 0.1
+    expected = [[0.4, 0.4, 0.4], [0.1, 0.2, 0.3], [0.1, 0.2, 0.3], [0.0, 0.4, 0.4]]
+    for model, rates in zip([one, three, keys, spared], expected, strict=True):
         block = model.trf_blocks[-1]
         assert [model.drop_emb.p, block.att.dropout.p, block.drop_shortcut.p] == rates
         assert model.cfg["drop_rate_attn"] == rates[1]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from llms_from_scratch import ch04 as upstream
 
-from book_utils import DummyGPTModel, GPTConfig, GPTModel, get_config
+from book_utils import DummyGPTModel, DummyTransformerBlock, GPTConfig, GPTModel, get_config
 
 
 def ids(cfg, batch=2, tokens=6):
@@ -102,6 +102,26 @@ def test_the_tables_are_not_swapped(cfg):
         with pytest.raises(ValueError, match="8 tokens"):
             model(torch.zeros(1, 8, dtype=torch.long))
         model(torch.full((1, 7), 10))
+
+
+@pytest.mark.parametrize("build", [GPTModel, DummyGPTModel])
+def test_the_first_block_gets_the_dropped_sum_of_both_embeddings(cfg, build):
+    model = build(replace(cfg, drop_rate_emb=0.999999))
+    seen = []
+    model.trf_blocks[0].register_forward_hook(lambda block, args, result: seen.append(args[0]))
+    in_idx = ids(cfg)
+    model.eval()(in_idx)
+    model.train()(in_idx)
+    assert torch.equal(seen[0], model.tok_emb.weight[in_idx] + model.pos_emb.weight[:6])
+    assert seen[1].eq(0).all()  # token and position are dropped alike (chance of a survivor: 2e-4)
+
+
+def test_the_shell_is_a_lookup_and_a_product(cfg):
+    shell = DummyGPTModel(replace(cfg, n_layers=3)).double()
+    in_idx = ids(cfg)
+    vectors = shell.tok_emb.weight[in_idx] + shell.pos_emb.weight[:6]
+    torch.testing.assert_close(shell(in_idx), vectors @ shell.out_head.weight.T, rtol=0, atol=1e-12)
+    assert [type(block) for block in shell.trf_blocks] == [DummyTransformerBlock] * 3
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -207,6 +227,7 @@ def test_a_state_dict_with_two_heads_is_refused_before_anything_changes(cfg):
     [
         (torch.ones(1, 3), TypeError, "integer token ids, got torch.float32"),
         (torch.ones(1, 3, dtype=torch.bool), TypeError, "integer token ids, got torch.bool"),
+        (torch.ones(1, 3, dtype=torch.complex64), TypeError, "integer token ids, got torch.complex64"),
         ([[1, 2]], TypeError, "must be a tensor of token ids, got list"),
         (torch.tensor([[1, -1]]), ValueError, r"token id -1 is outside 0 .. 15 \(vocab_size = 16\)"),
         (torch.tensor([[1, 16]]), ValueError, "token id 16 is outside 0 .. 15"),

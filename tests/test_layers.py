@@ -121,6 +121,15 @@ def test_gradients_are_cleared_before_each_look(capsys):
     assert capsys.readouterr().out.splitlines()[0] == f"layers.0.0.weight has gradient mean of {by_autograd:.6g}"
 
 
+def test_gradient_means_are_those_of_the_mean_squared_output():
+    model = ExampleDeepNeuralNetwork([3, 4, 2], False).double()
+    x = float64(5, 3)
+    gradients = torch.autograd.grad(model(x).square().mean(), [layer[0].weight for layer in model.layers])
+    assert list(gradient_means(model, x).values()) == pytest.approx(
+        [g.abs().mean().item() for g in gradients], rel=1e-12
+    )
+
+
 def test_shortcuts_strengthen_the_first_gradient_of_the_books_example():
     means = []
     for use_shortcut in (False, True):
@@ -139,7 +148,10 @@ def test_shortcuts_strengthen_the_first_gradient_of_the_books_example():
     [
         (lambda: LayerNorm(0), ValueError, "emb_dim must be at least 1, got 0"),
         (lambda: LayerNorm(2.0), TypeError, "emb_dim must be an integer, got 2.0"),
-        (lambda: LayerNorm(4, eps=-1.0), ValueError, "eps must be at least 0, got -1.0"),
+        (lambda: LayerNorm(4, eps=-1.0), ValueError, "eps must be at least 0 and finite, got -1.0"),
+        (lambda: LayerNorm(4, eps=float("inf")), ValueError, "eps must be at least 0 and finite, got inf"),
+        (lambda: LayerNorm(4, eps=float("nan")), ValueError, "eps must be at least 0 and finite, got nan"),
+        (lambda: LayerNorm(1)(torch.tensor(1.0)), ValueError, r"takes 1 features .* \[\]"),
         (lambda: LayerNorm(4)(torch.ones(2, 3)), ValueError, r"LayerNorm takes 4 features .* \[2, 3\]"),
         (
             lambda: LayerNorm(4)(torch.ones(2, 4, dtype=torch.int64)),
