@@ -2,6 +2,8 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 from dataclasses import asdict, replace
 
 import pytest
@@ -175,6 +177,17 @@ def test_an_accelerator_gives_the_logits_of_the_cpu(cfg, device):
     torch.testing.assert_close(model.to(device)(in_idx.to(device)).cpu(), expected, rtol=0, atol=1e-4)
     with pytest.raises(ValueError, match=r"in_idx is on cpu, the model is on"):
         model(in_idx)
+
+
+def test_the_model_compiles_into_one_graph():
+    code = (
+        "import torch; from book_utils import GPTModel, get_config\n"
+        "model, ids = GPTModel(get_config('tiny')), torch.randint(16, (2, 6))\n"
+        "compiled = torch.compile(model, backend='eager', fullgraph=True)\n"  # raises where the graph would break
+        "torch.testing.assert_close(compiled(ids), model(ids), rtol=0, atol=1e-6)"
+    )  # in a process of its own, since the compiler does not see through the checked signatures of this one
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
 
 
 # one Parameter or two
