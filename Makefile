@@ -17,10 +17,10 @@ help: ## list these commands
 book: $(INSTALLED) ## execute every chapter into _build/ and build the site from these runs
 	@$(IN_VENV) -m book_utils book
 
-lab: $(INSTALLED) ## open the chapters in JupyterLab
+lab: $(INSTALLED) ## open the chapters in JupyterLab (its own options: make lab ARGS="--no-browser")
 	@$(IN_VENV) -W "ignore:Overriding existing pre_save_hook" -m jupyterlab \
 		--FileContentsManager.pre_save_hook=book_utils.workbench.lab.before_saving \
-		--LabApp.default_url=/lab/tree/chapters/01_shell.ipynb
+		--LabApp.default_url=/lab/tree/chapters/01_shell.ipynb $(ARGS)
 
 test: $(INSTALLED) ## run all tests; nbval executes every notebook again and compares its outputs
 	@$(IN_VENV) -m pytest
@@ -36,8 +36,8 @@ lint: $(INSTALLED) ## for maintainers: check the code's form and the pairs
 	@$(IN_VENV) -m ruff format --check .
 	@$(IN_VENV) -m book_utils pairs
 
-clean: ## remove _build/ and .venv/
-	rm -rf _build .venv
+clean: ## remove all that these commands made: .venv/, _build/ and caches
+	rm -rf _build .venv .pytest_cache .hypothesis .ruff_cache chapters/.ruff_cache chapters/.ipynb_checkpoints
 
 .PHONY: help book lab test site chapters lint clean
 
@@ -46,7 +46,7 @@ $(INSTALLED): requirements.txt tests/peers.txt pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; found: $$(python3 --version 2>&1 || true). Install one, or name it: make book PYTHON=/path/to/python3.12"; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; $(PYTHON) is not one."; exit 1; }
 	@"$(PYTHON)" -c 'import venv, ensurepip' 2>/dev/null || { echo "The Python module venv is missing. On Debian or Ubuntu: sudo apt install python3-venv"; exit 1; }
-	@echo "Installing the book's packages into .venv (once; PyTorch is large, this takes some minutes) ..."
+	@echo "Installing the book's packages into .venv (PyTorch is large: the first time takes some minutes) ..."
 	@$(IN_VENV) -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv .venv
 	@$(IN_VENV) -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@$(IN_VENV) -m pip install --quiet --disable-pip-version-check --no-deps -r tests/peers.txt

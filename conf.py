@@ -30,3 +30,6 @@ html_show_sourcelink = False
 # MathJax as one file from a Python package, so that no page asks the network for it.
 html_static_path = [f"{find_spec('mathjax').submodule_search_locations[0]}/static/mathjax/es5/tex-svg-full.js"]
 mathjax_path = "tex-svg-full.js"
+
+html_static_path.append("book_utils/workbench/site.css")
+html_css_files = ["site.css"]

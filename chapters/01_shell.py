@@ -61,6 +61,8 @@ print("ids", list(ids.shape))
 # %% [markdown]
 # ## Seven letters
 #
+# A text comes to the model cut into *tokens*, pieces such as a word or a part of one. Each token is written as a whole number, its *id*. The ids of this chapter are random, since only sizes matter here.
+#
 # A model is defined by five sizes, and an input brings two more. One letter stands for each of them, in this chapter and in all others. A comment such as `# [B, T, D]` stands on each line of code that changes a shape.
 
 # %%
@@ -162,7 +164,7 @@ show_table(["change", "answer"], rows)
 #
 # ## Names of architectures
 #
-# Five configurations have a name: the small one of this book, and the four sizes of GPT-2. The table shows their sizes. The names are later than the paper, which lists the number of layers and the width of each.
+# Five configurations have a name: the small one of this book, and the four sizes of GPT-2. The table shows their sizes. (GPT-2's paper lists the four by layers and width; the names from small to xl came later.)
 
 # %%
 names = ["tiny", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"]

@@ -28,7 +28,7 @@
 
 # %% tags=["parameters"]
 emb_dim: int = 4  # D, features per position (2 to 1024)
-shift: float = 100.0  # a constant that is added to every feature (-1e6 to 1e6)
+offset: float = 100.0  # a constant that is added to every feature (-1e6 to 1e6)
 eps: float = 1e-5  # the small number inside the root (1e-12 to 1e-3)
 seed: int = 26  # of the random examples (0 to 4294967295)
 
@@ -60,7 +60,7 @@ print(
 # %% [markdown]
 # With these two, the first step is to subtract the mean and to divide by the root of the variance. The mean μ and the variance σ² are those of equation 3 of Ba, Kiros and Hinton, for one vector of D features; with them,
 #
-# $$\mu = \frac{1}{D}\sum_{j=1}^{D} x_j, \qquad \sigma^2 = \frac{1}{D}\sum_{j=1}^{D}(x_j-\mu)^2, \qquad \hat{x}_j = \frac{x_j-\mu}{\sqrt{\sigma^2+\epsilon}}.$$
+# $$\mu = \frac{1}{D}\sum_{j=1}^{D} x_j, \qquad \sigma^2 = \frac{1}{D}\sum_{j=1}^{D}(x_j-\mu)^2, \qquad \hat{x}_j = \frac{x_j-\mu}{\sqrt{\sigma^2+\varepsilon}}.$$
 #
 # The small ε under the root is explained below. The code is the formula, line by line.
 
@@ -164,12 +164,12 @@ assert normalize(flat).eq(0).all() and abs(factor * eps**0.5 - 1) < 1e-9
 # Add the same number to every feature. The mean moves by just that number and is subtracted again; the variance does not move at all. The result should be the old one.
 
 # %%
-moved = normalize(one_to_four + shift)
+moved = normalize(one_to_four + offset)
 print(f"[1, 2, 3, 4]           -> {rounded(normalize(one_to_four))}")
-print(f"[1, 2, 3, 4] + {shift:<7g} -> {rounded(moved)}")
+print(f"[1, 2, 3, 4] + {offset:<7g} -> {rounded(moved)}")
 torch.testing.assert_close(
     moved, normalize(one_to_four), rtol=0, atol=1e-9
-)  # x + shift rounds at about 1e-10 for 1e6
+)  # x + offset rounds at about 1e-10 for 1e6
 
 # %% [markdown]
 # Normalizing forgets the common level. It does not erase the differences between the features; those are what the next layer reads.
@@ -204,7 +204,7 @@ class PlainLayerNorm(nn.Module):
 layer = PlainLayerNorm(emb_dim).double()
 fresh = layer(x)[0, 0]  # [D]
 with torch.no_grad():
-    layer.scale.copy_(torch.linspace(0.5, 2.0, emb_dim))  # as training might leave them
+    layer.scale.copy_(torch.linspace(0.5, 1.5, emb_dim))  # as training might leave them
     layer.shift.fill_(3.0)
 trained = layer(x)[0, 0]  # [D]
 show_table(
@@ -253,14 +253,14 @@ for name, other in [("book_utils.LayerNorm", final), ("torch.nn.LayerNorm", refe
 #
 # ::::{admonition} Exercise 2.1 · The same vector, moved
 #
-# Add `shift` to every feature of `x` and normalize. Before you run it: what do you expect, and which line of `normalize` is the reason?
+# Add `offset` to every feature of `x` and normalize. Before you run it: what do you expect, and which line of `normalize` is the reason?
 #
 # ::::
 
 
 # %% tags=["exercise"]
-def moved_and_normalized(x, shift):
-    """Return the normalized form of x + shift."""
+def moved_and_normalized(x, offset):
+    """Return the normalized form of x + offset."""
     ...  # your line here
 
 
@@ -269,7 +269,7 @@ check("2.1", moved_and_normalized)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return normalize(x + shift)`, and the result is the one without the shift: the mean moves by exactly `shift` and is subtracted again. What remains are the *differences* between the features; normalizing does not erase those.
+# `return normalize(x + offset)`, and the result is the one without it: the mean moves by exactly `offset` and is subtracted again. What remains are the *differences* between the features; normalizing does not erase those.
 #
 # ::::
 #

@@ -68,4 +68,5 @@ def test_the_judge_sees_what_is_wrong_about_an_unknown_attempt():
         "right.",
         "not yet. That is the tied one.",
     ]
-    assert "differs" in value.judge(True) and "differs" in value.judge("1264")
+    assert value.judge(1264.0) == value.judge(torch.tensor(1264)) == "right."
+    assert all("differs" in value.judge(odd) for odd in (True, "1264", float("nan"), [1264], torch.tensor([1264])))

@@ -97,12 +97,13 @@ def _build_site(source: Path) -> None:
     """Run Sphinx over `source`, which holds the chapters and figures to show; any warning is an error."""
     shutil.copy(ROOT / "_toc.yml", source)
     shutil.copy(ROOT / "chapters" / "index.md", source / "chapters")
-    html = BUILD / "html"
-    shutil.rmtree(html, ignore_errors=True)
+    html, new = BUILD / "html", _fresh_folder("html.new")
     command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-E", "-d", str(source / ".doctrees")]
-    if subprocess.run([*command, "-c", str(ROOT), str(source), str(html)]).returncode:
+    if subprocess.run([*command, "-c", str(ROOT), str(source), str(new)]).returncode:
         raise click.ClickException("the site could not be built; Sphinx says why, above")
-    write_whole(html / "index.html", f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={HOME}">\n')
+    write_whole(new / "index.html", f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={HOME}">\n')
+    shutil.rmtree(html, ignore_errors=True)  # the old site stays until the new one is whole
+    new.rename(html)
 
 
 def _shown(path: Path) -> str:

@@ -70,7 +70,8 @@ class Words:
 
     def _repr_html_(self) -> str:
         items = "\n".join(f"<li>{escape(step)}</li>" for step in self.steps)
-        summary = '<summary style="display: list-item; cursor: pointer">Read this figure in words</summary>'
+        # the sign is text, since JupyterLab hides a summary's own marker; the site hides it too (site.css)
+        summary = '<summary style="cursor: pointer">▸ Read this figure in words</summary>'
         return f"<details>\n{summary}\n<ol>\n{items}\n</ol>\n</details>"
 
     def __repr__(self) -> str:

@@ -81,13 +81,15 @@ def find_exercise(number: str) -> Exercise:
     raise ValueError(f"no chapter has an exercise {number!r}")
 
 
-def check(number: str, attempt: object) -> None:
+def check(number: str | float, attempt: object) -> None:
     """Print whether `attempt`, a function or a value, is the answer to exercise `number`. No attempt makes it raise."""
-    print(f"Exercise {number}: {find_exercise(number).judge(attempt)}")
+    print(f"Exercise {number}: {find_exercise(str(number)).judge(attempt)}")
 
 
 def _same(a: object, b: object, atol: float) -> bool:
     """Equal in structure, shape and type of value; numbers to `atol`. Precision (float32 or float64) does not count."""
+    if isinstance(a, Tensor) != isinstance(b, Tensor):  # a number may come as a tensor without axes
+        a, b = (x.item() if isinstance(x, Tensor) and x.ndim == 0 else x for x in (a, b))
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.shape != b.shape or a.is_floating_point() != b.is_floating_point():
             return False

@@ -33,12 +33,12 @@ _SAMPLE = "This is the sample variance (÷ (D − 1)); GPT-2 uses the population
 
 EXERCISES = {
     "2.1": Exercise(
-        answer=lambda x, shift: _normalize(x + shift),
+        answer=lambda x, offset: _normalize(x + offset),
         inputs=[(_X, 100.0), (_X, -3.0)],
         mistakes={
-            "The shift is added after normalizing; add it to x before.": lambda x, shift: _normalize(x) + shift,
-            "x + shift is not normalized yet.": lambda x, shift: x + shift,
-            _SAMPLE: lambda x, shift: _normalize(x + shift, unbiased=True),
+            "The offset is added after normalizing; add it to x before.": lambda x, offset: _normalize(x) + offset,
+            "x + offset is not normalized yet.": lambda x, offset: x + offset,
+            _SAMPLE: lambda x, offset: _normalize(x + offset, unbiased=True),
         },
     ),
     "2.2": Exercise(
