@@ -1,6 +1,7 @@
 """The site: Sphinx over the executed notebooks, everything it needs inside it. `make book` and `make site` call it."""
 
 from importlib.util import find_spec
+from pathlib import Path
 
 project = "Assembling GPT"
 author = "The authors of Assembling GPT"
@@ -27,9 +28,16 @@ html_context = {"default_mode": "auto"}  # light or dark, as the reader's system
 html_scaled_image_link = False  # a click opens the picture large, on the page
 html_show_sourcelink = False
 
-# MathJax as one file from a Python package, so that no page asks the network for it.
-html_static_path = [f"{find_spec('mathjax').submodule_search_locations[0]}/static/mathjax/es5/tex-svg-full.js"]
-mathjax_path = "tex-svg-full.js"
 
-html_static_path.append("book_utils/workbench/site.css")
+def inside(package: str, *parts: str) -> str:
+    """The path of a file that a Python package brings along."""
+    return str(Path(find_spec(package).submodule_search_locations[0], *parts))
+
+
+# MathJax as one file from a Python package, so that no page asks the network for it.
+mathjax_path = "tex-svg-full.js"
 html_css_files = ["site.css"]
+html_static_path = [
+    inside("mathjax", "static", "mathjax", "es5", mathjax_path),
+    inside("book_utils", "workbench", html_css_files[0]),
+]
