@@ -4,6 +4,8 @@ import asyncio
 import os
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +41,17 @@ def execute_chapters(
     """
     folder.mkdir(parents=True, exist_ok=True)
     figures.mkdir(parents=True, exist_ok=True)
-    return asyncio.run(_execute_all(scripts, folder, figures, timeout, report))
+    # In a thread of its own: in the main thread every nbclient would put its own handler on Ctrl-C, each for its own
+    # kernel alone. Here one interruption cancels all, and each client shuts its kernel down on the way out.
+    loop = asyncio.new_event_loop()
+    task = loop.create_task(_execute_all(scripts, folder, figures, timeout, report))
+    with closing(loop), ThreadPoolExecutor(max_workers=1) as thread:
+        result = thread.submit(loop.run_until_complete, task)
+        try:
+            return result.result()
+        except KeyboardInterrupt:
+            loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 async def _execute_all(scripts, folder, figures, timeout, report) -> list[Failure]:
@@ -56,7 +68,9 @@ async def _execute_all(scripts, folder, figures, timeout, report) -> list[Failur
         report(f"[{done}/{len(scripts)}] {script.stem}: {verdict}, {time.monotonic() - start:.0f} s")
         return failure
 
-    return [failure for failure in await asyncio.gather(*map(run, scripts)) if failure]
+    async with asyncio.TaskGroup() as group:  # waits for every kernel's end, also when it is cancelled
+        runs = [group.create_task(run(script)) for script in scripts]
+    return [run.result() for run in runs if run.result()]
 
 
 async def _execute_one(script: Path, folder: Path, figures: Path, timeout: float) -> Failure | None:
@@ -73,7 +87,7 @@ async def _execute_one(script: Path, folder: Path, figures: Path, timeout: float
         resources={"metadata": {"path": str(folder)}},
         on_cell_start=note_cell,
         coalesce_streams=True,  # a busy machine cuts what a cell prints into pieces
-        extra_arguments=["--IPKernelApp.log_level=40"],  # errors only: a kernel warns of its own transport
+        extra_arguments=["--IPKernelApp.log_level=50"],  # a kernel warns of its transport, and complains when stopped
     )
     try:
         await client.async_execute(env={**os.environ, "BOOK_FIGURES": str(figures)})
