@@ -22,11 +22,11 @@ def boolean(name: str, value: object) -> bool:
     return value
 
 
-def number(name: str, value: object) -> float:
-    """Return `value` as a float. TypeError unless it is a number (a bool is not)."""
+def number(name: str, value: object) -> Real:
+    """Return `value`. TypeError unless it is a number (a bool is not)."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
-    return float(value)
+    return value
 
 
 def dropout_rate(name: str, value: object) -> float:

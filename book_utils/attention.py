@@ -41,15 +41,21 @@ class MultiHeadAttention(nn.Module):
         _checks.sequence_length(T, self.context_length)
         qkv = self.qkv(x).view(B, T, 3, self.num_heads, self.head_dim)  # [B, T, 3, H, D/H]
         query, key, value = qkv.permute(2, 0, 3, 1, 4)  # three times [B, H, T, D/H]
-        rate = self.dropout.p if self.training else 0.0
+        rate = self.dropout.p if self.dropout.training else 0.0
         context = F.scaled_dot_product_attention(query, key, value, dropout_p=rate, is_causal=True)  # [B, H, T, D/H]
         return self.out_proj(context.transpose(1, 2).reshape(B, T, self.d_out))  # [B, T, d_out]
 
 
-def _fuse_upstream_projections(module, state_dict, prefix, *_):
+def _fuse_upstream_projections(att, state_dict, prefix, _metadata, _strict, _missing, _unexpected, errors):
     """Before loading: join W_query, W_key, W_value along the output axis, and drop upstream's mask, a constant."""
-    for kind in ("weight", "bias"):
+    for kind, shape in ("weight", [att.d_out, att.d_in]), ("bias", [att.d_out]):
+        fused = f"{prefix}qkv.{kind}"
         names = [f"{prefix}W_{part}.{kind}" for part in ("query", "key", "value")]
-        if all(name in state_dict for name in names):
-            state_dict[f"{prefix}qkv.{kind}"] = torch.cat([state_dict.pop(name) for name in names])
+        if fused in state_dict or not all(name in state_dict for name in names):
+            continue  # load_state_dict itself names what is missing or too much
+        parts = {name: state_dict.pop(name) for name in names}
+        wrong = [name for name, part in parts.items() if list(part.shape) != shape]
+        errors.extend(f"{name} has the shape {list(parts[name].shape)}, not {shape}" for name in wrong)
+        if not wrong:
+            state_dict[fused] = torch.cat(list(parts.values()))
     state_dict.pop(f"{prefix}mask", None)

@@ -66,16 +66,17 @@ class GPTConfig:
         return self.drop_rate if own is None else own
 
     def __getitem__(self, key: str):
-        if key not in self.keys():
-            raise KeyError(f"GPTConfig has no {key!r}; its keys are {', '.join(self.keys())}")
+        names = [field.name for field in fields(self)]
+        if key not in names:
+            raise KeyError(f"GPTConfig has no {key!r}; its keys are {', '.join(names)}")
         return self.rate(key.removeprefix("drop_rate_")) if key.startswith("drop_rate_") else getattr(self, key)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
 
     def keys(self) -> list[str]:
-        """The names of all settings, as for a dictionary."""
-        return [field.name for field in fields(self)]
+        """The names of all settings that have a value of their own, as for a dictionary: `GPTConfig(**cfg) == cfg`."""
+        return [field.name for field in fields(self) if getattr(self, field.name) is not None]
 
     @classmethod
     def from_dict(cls, settings: "GPTConfig | Mapping") -> "GPTConfig":
@@ -124,12 +125,12 @@ def get_config(base_config: GPTConfig | Mapping | str, model_name: str | None = 
     """A named configuration: "tiny", "gpt2-small", "gpt2-medium", "gpt2-large" or "gpt2-xl".
 
     `get_config("gpt2-xl")` gives all settings of that name. `get_config(base, "gpt2-xl")`, as upstream calls it, takes
-    width, depth and heads from the name and the rest from `base`, which is never changed. ValueError for an unknown
-    name, with the list of known ones.
+    width, depth and heads from the name (upstream's default: "gpt2-small") and the rest from `base`, which is never
+    changed. ValueError for an unknown name, with the list of known ones.
     """
     if model_name is None and isinstance(base_config, str):
         return _named(base_config)
-    named = _named(model_name)
+    named = _named("gpt2-small" if model_name is None else model_name)
     base = GPTConfig.from_dict(base_config)
     return replace(base, emb_dim=named.emb_dim, n_heads=named.n_heads, n_layers=named.n_layers)
 

@@ -34,7 +34,7 @@ class GPTModel(nn.Module):
         self.final_norm = LayerNorm(cfg.emb_dim)
         self.out_head = nn.Linear(cfg.emb_dim, cfg.vocab_size, bias=False)
         self._tie()
-        self.register_load_state_dict_pre_hook(_refuse_two_heads)
+        self.register_load_state_dict_pre_hook(_one_head)
         self.register_load_state_dict_post_hook(_tie_again)
 
     def forward(self, in_idx: Integer[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
@@ -47,8 +47,9 @@ class GPTModel(nn.Module):
         return self.out_head(self.final_norm(x))  # [B, T, V]
 
     def _tie(self):
-        if self.cfg.tie_weights:
-            self.out_head.weight = self.tok_emb.weight
+        head, table = getattr(self.out_head, "weight", None), self.tok_emb.weight
+        if self.cfg.tie_weights and head is not None and head.shape == table.shape:  # else another head took its place
+            self.out_head.weight = table
 
     def _apply(self, fn, recurse=True):
         super()._apply(
@@ -58,11 +59,22 @@ class GPTModel(nn.Module):
         return self
 
 
-def _refuse_two_heads(model, state_dict, prefix, *_):
-    """Before loading: one Parameter cannot take two values."""
-    tied = [state_dict.get(f"{prefix}{name}") for name in ("tok_emb.weight", "out_head.weight")]
-    if model.cfg.tie_weights and all(weight is not None for weight in tied) and not torch.equal(*tied):
+def _one_head(model, state_dict, prefix, *_):
+    """Before loading a tied model: one name stands for both, and two different values are refused."""
+    names = [f"{prefix}{name}" for name in ("tok_emb.weight", "out_head.weight")]
+    given = [state_dict[name] for name in names if name in state_dict]
+    if not model.cfg.tie_weights or not given or given[0].shape != model.out_head.weight.shape:
+        return
+    if _differ(given[0], given[-1]):
         raise ValueError("tie_weights is True, but tok_emb.weight and out_head.weight differ in the state dict")
+    for name in names:
+        state_dict[name] = given[0]
+
+
+def _differ(a, b):
+    if a is b or a.is_meta or b.is_meta:
+        return False
+    return a.shape != b.shape or not torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
 
 
 def _tie_again(model, _):

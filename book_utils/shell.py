@@ -33,7 +33,7 @@ class DummyLayerNorm(nn.Module):
 class DummyGPTModel(nn.Module):
     """From ids [B, T] to logits [B, T, V] with empty blocks: checks that the sizes fit, and nothing else.
 
-    Embeddings and output head are real. A bad input raises as in GPTModel.
+    Embeddings and output head are real, and never tied. A bad input raises as in GPTModel.
     Source: Raschka, "Build a Large Language Model (From Scratch)", section 4.1.
     """
 

@@ -35,14 +35,15 @@ class ExampleDeepNeuralNetwork(nn.Module):
 
 
 def gradient_means(model: nn.Module, x: Float[Tensor, "B D_in"]) -> dict[str, float]:
-    """The mean absolute gradient of each weight, by name, for a squared error against a target of zeros.
+    """The mean absolute gradient of each trained weight, by name, for a squared error against a target of zeros.
 
     Gradients are cleared first, so a second call gives the same result; those of this call stay in the model.
     """
     model.zero_grad()
     output = model(x)
     F.mse_loss(output, output.new_zeros(output.shape)).backward()
-    return {name: p.grad.abs().mean().item() for name, p in model.named_parameters() if name.endswith("weight")}
+    weights = {name: p for name, p in model.named_parameters() if name.endswith("weight") and p.grad is not None}
+    return {name: p.grad.abs().mean().item() for name, p in weights.items()}
 
 
 def print_gradients(model: nn.Module, x: Float[Tensor, "B D_in"]) -> None:

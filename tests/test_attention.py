@@ -31,6 +31,18 @@ def test_an_upstream_state_dict_loads_and_computes_the_same(heads, head_dim, d_i
     torch.testing.assert_close(ours(x), theirs(x), **CLOSE)
 
 
+def test_upstream_projections_of_the_wrong_size_are_named():
+    att = MultiHeadAttention(8, 8, 4, 0.0, 2)
+    before = att.qkv.weight.clone()
+    state = upstream.MultiHeadAttention(8, 8, 4, 0.0, 2).state_dict()
+    rows = {"W_query.weight": torch.ones(12, 8), "W_key.weight": torch.ones(4, 8)}  # 24 rows with W_value's 8
+    with pytest.raises(RuntimeError, match=r"W_query.weight has the shape \[12, 8\], not \[8, 8\]"):
+        att.load_state_dict({**state, **rows})
+    with pytest.raises(RuntimeError, match=r"Unexpected key.*W_query.weight"):
+        att.load_state_dict({**state, "qkv.weight": before})
+    assert torch.equal(att.qkv.weight, before)
+
+
 @pytest.mark.parametrize("bias", [False, True])
 def test_equals_torch_with_its_inverted_mask(bias):
     D, H, T = 12, 3, 5
@@ -63,6 +75,13 @@ def test_dropout_acts_in_training_only_and_comes_back():
     att.eval()
     assert torch.equal(att(x), att(x))
     att.train()
+    assert not torch.equal(att(x), att(x))
+
+
+def test_dropout_follows_its_own_mode():
+    att = MultiHeadAttention(8, 8, 6, 0.5, 2).eval()
+    att.dropout.train()  # as is done to sample from a model that is otherwise evaluated
+    x = torch.randn(2, 6, 8)
     assert not torch.equal(att(x), att(x))
 
 

@@ -6,6 +6,7 @@ import shutil
 import nbformat
 import pytest
 from click.testing import CliRunner
+from filelock import FileLock
 
 from book_utils.workbench import build
 from book_utils.workbench.cli import main
@@ -62,6 +63,9 @@ def test_book_executes_into_build_and_touches_nothing_else(book):
     executed = nbformat.read(root / "_build/book/chapters/01_one.ipynb", as_version=4)
     assert [cell.get("execution_count") for cell in executed.cells] == [None, 1, 2]
     assert "second" in (root / "_build/html/chapters/01_one.html").read_text("utf-8")
+    book.write_text(book.read_text().replace("second", "fresh"))
+    assert call("book").exit_code == 0  # the site shows this run, not the one before, nor the committed notebook
+    assert "fresh" in (root / "_build/html/chapters/01_one.html").read_text("utf-8")
     assert "chapters/index.html" in (root / "_build/html/index.html").read_text("utf-8")
 
 
@@ -76,6 +80,37 @@ def test_chapters_writes_the_pair_once_and_then_leaves_it_alone(book):
     assert call("site").exit_code == 0
     result = call("chapters", "02_two")
     assert result.exit_code == 1 and "no chapter 02_two; there are 01_one" in result.output
+
+
+FIGURE = """from book_utils.workbench import figure
+with figure("line", alt="A <rising> line", words=["It rises by 1 < 2."], data={"y": [0, 1]}) as ax:
+    ax.plot([0, 1])"""
+
+
+def test_figures_are_kept_by_chapters_alone_and_carry_their_words_to_the_site(book):
+    root = book.parent.parent
+    book.write_text(book.read_text().replace("print('second')", FIGURE))
+    assert call("book").exit_code == 0
+    assert list((root / "figures").iterdir()) == [] and (root / "_build/book/figures/line.svg").exists()
+    assert "wrote figures/line.svg" in call("chapters").output
+    kept = {path.name: path.read_bytes() for path in (root / "figures").iterdir()}
+    assert set(kept) == {"line.svg", "line.json"}
+    assert "wrote" not in call("chapters").output
+    assert call("site").exit_code == 0
+    page = (root / "_build/html/chapters/01_one.html").read_text("utf-8")
+    assert (
+        'alt="A &lt;rising&gt; line"' in page and "<li>It rises by 1 &lt; 2.</li>" in page and "data-lightbox" in page
+    )
+
+
+def test_a_warning_of_the_site_is_an_error_and_the_old_site_stays(book):
+    root = book.parent.parent
+    assert call("book").exit_code == 0
+    before = (root / "_build/html/chapters/01_one.html").read_bytes()
+    book.write_text(book.read_text().replace("# # One", "# # One\n#\n# [nowhere](02_two.ipynb)"))
+    result = call("book")
+    assert result.exit_code == 1 and "the site could not be built" in result.output
+    assert (root / "_build/html/chapters/01_one.html").read_bytes() == before
 
 
 def test_chapters_does_not_overwrite_an_edit_that_only_the_notebook_has(book):
@@ -130,6 +165,25 @@ def test_what_a_cell_prints_in_pieces_is_kept_as_one_text(book):
     call("chapters")
     outputs = nbformat.read(book.with_suffix(".ipynb"), as_version=4).cells[2].outputs
     assert [output.text for output in outputs] == ["0\n1\n2\n"]
+
+
+def test_two_commands_at_once_do_not_empty_each_others_folders(book):
+    build.BUILD.mkdir()
+    with FileLock(build.BUILD / "lock"):
+        for command in ("book", "site", "chapters"):
+            result = call(command)
+            assert result.exit_code == 1 and "another command is building the book" in result.output
+    assert call("chapters").exit_code == 0
+
+
+def test_a_site_without_a_notebook_says_how_to_get_it(book):
+    result = call("site")
+    assert result.exit_code == 1 and "chapters/01_one.ipynb is missing; `make chapters` makes it" in result.output
+
+
+def test_a_limit_of_nothing_is_refused(book):
+    for limit in ("0", "nan", "-1", "0.5"):
+        assert call("book", "--timeout", limit).exit_code == 2
 
 
 def test_a_missing_chapter_is_named(book):

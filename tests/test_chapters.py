@@ -45,6 +45,14 @@ def test_the_notebook_is_valid_and_names_no_machine(script):
 
 
 @each_chapter
+def test_every_drawing_in_the_notebook_is_the_kept_figure(script):
+    outputs = [output for cell in committed(script).cells for output in cell.get("outputs", []) if "data" in output]
+    drawings = {output.data["image/svg+xml"] for output in outputs if "image/svg+xml" in output.data}
+    assert drawings <= {path.read_text("utf-8") for path in (ROOT / "figures").glob("*.svg")}
+    assert len(drawings) == len(re.findall(r"with (?:figure|diagram)\(", script.read_text("utf-8")))
+
+
+@each_chapter
 def test_cell_ids_and_parameters_tag_survive_every_conversion(script, tmp_path):
     first, second = ([cell.id for cell in read_source(script).cells] for _ in range(2))
     assert first == second and len(set(first)) == len(first) == len(committed(script).cells)

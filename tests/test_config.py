@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from book_utils import DummyGPTModel, GPTConfig, GPTModel, get_config
+from book_utils.config import CONFIGS
 
 UPSTREAM = {
     "vocab_size": 50257,
@@ -41,12 +42,19 @@ def test_the_sizes_of_gpt2(name, emb_dim, n_layers, n_heads):
     assert (cfg.vocab_size, cfg.context_length) == (50257, 1024)
 
 
+def test_the_named_configurations_cannot_be_replaced():
+    with pytest.raises(TypeError):
+        CONFIGS["tiny"] = CONFIGS["gpt2-xl"]
+
+
 def test_an_upstream_dictionary_is_accepted_and_read_like_one():
     cfg = GPTConfig.from_dict(UPSTREAM)
     assert cfg == get_config("gpt2-small")
     assert {key: cfg[key] for key in UPSTREAM} == UPSTREAM
     assert {key: dict(cfg)[key] for key in UPSTREAM} == UPSTREAM
     assert GPTConfig.from_dict(cfg) is cfg
+    assert GPTConfig(**cfg) == cfg
+    assert GPTConfig.from_dict({**cfg, "drop_rate": 0.5}).rate("attn") == 0.5  # a rate that nobody set stays unset
 
 
 def test_get_config_as_upstream_calls_it_never_changes_the_base():
@@ -56,10 +64,11 @@ def test_get_config_as_upstream_calls_it_never_changes_the_base():
     assert base == before
     assert cfg == replace(get_config("gpt2-xl"), vocab_size=99, drop_rate=0.3)
     assert get_config("gpt2-small").emb_dim == 768
+    assert get_config(base) == get_config(base, "gpt2-small")  # upstream's default
 
 
 @pytest.mark.usefixtures("as_readers_see")
-@pytest.mark.parametrize("name", ["gpt2", "GPT2-small", "", None, 3, ["tiny"]])
+@pytest.mark.parametrize("name", ["gpt2", "GPT2-small", "", 3, ["tiny"]])
 def test_an_unknown_name_is_refused_with_the_known_ones(name):
     with pytest.raises(ValueError, match="tiny, gpt2-small, gpt2-medium, gpt2-large, gpt2-xl") as error:
         get_config(UPSTREAM, name)
@@ -87,7 +96,14 @@ def test_every_size_is_a_positive_integer(cfg, size, value, error):
 @pytest.mark.parametrize("rate", ["drop_rate", "drop_rate_emb", "drop_rate_attn", "drop_rate_shortcut"])
 @pytest.mark.parametrize(
     ("value", "error"),
-    [(1.0, ValueError), (-0.1, ValueError), (float("nan"), ValueError), (float("inf"), ValueError), (True, TypeError)],
+    [
+        (1.0, ValueError),
+        (10**400, ValueError),
+        (-0.1, ValueError),
+        (float("nan"), ValueError),
+        (float("inf"), ValueError),
+        (True, TypeError),
+    ],
 )
 def test_every_rate_is_in_zero_to_one(cfg, rate, value, error):
     with pytest.raises(error, match=f"^{rate} "):
@@ -112,6 +128,7 @@ def test_numpys_integers_are_integers_and_become_pythons(cfg):
     assert wide == replace(cfg, emb_dim=32) and type(wide.emb_dim) is int
 
 
+@pytest.mark.usefixtures("as_readers_see")
 def test_unknown_and_missing_keys_are_named():
     with pytest.raises(ValueError, match="unknown configuration key 'emb_dims'; did you mean 'emb_dim'"):
         GPTConfig.from_dict({**UPSTREAM, "emb_dims": 8})
@@ -119,6 +136,8 @@ def test_unknown_and_missing_keys_are_named():
         GPTConfig.from_dict({"vocab_size": 5, "emb_dim": 4, "n_layers": 1})
     with pytest.raises(TypeError, match="list"):
         GPTConfig.from_dict([1, 2])
+    with pytest.raises(TypeError, match="a GPTConfig or a dictionary, got int"):
+        get_config(3)
     with pytest.raises(KeyError, match="emb_dims"):
         get_config("tiny")["emb_dims"]
 

@@ -61,7 +61,11 @@ def test_the_judge_sees_what_is_wrong_about_an_unknown_attempt():
     assert "differs from the answer" in double.judge(lambda x: 5 * x)
     assert "changed its input in place" in double.judge(lambda x: x.mul_(2))
     assert "raised TypeError" in double.judge(7)
+    assert "raised SystemExit" in double.judge(lambda x: exit("no"))
     assert double.judge(lambda x: 2 * x.double()) == "right."
+    assert "differs" in double.judge(lambda x: (2 * x).long())
+    pair = Exercise(answer=(1, [2, 3]))
+    assert pair.judge([1, (2, 3)]) == "right." and "differs" in pair.judge((1, [2, 3, 4])) + pair.judge((1, [2]))
     value = Exercise(answer=1264, mistakes={"That is the tied one.": 1104})
     assert [value.judge(v) for v in (..., 1264, 1104)] == [
         "not attempted yet.",

@@ -55,6 +55,19 @@ def test_the_tiny_model_agrees_with_upstream_to_the_seventh_digit(cfg):
     assert 0 < difference < 1e-7  # not zero: the constant of upstream's GELU
 
 
+def test_the_gradients_are_those_of_upstream(cfg):
+    theirs, ours = upstream.GPTModel(cfg).double(), GPTModel(cfg).double()
+    ours.load_state_dict(theirs.state_dict())
+    in_idx = ids(cfg)
+    for model in (theirs, ours):
+        torch.nn.functional.cross_entropy(model(in_idx)[:, :-1].flatten(0, 1), in_idx[:, 1:].flatten()).backward()
+    gradients = dict(theirs.named_parameters())
+    for name, parameter in ours.named_parameters():
+        parts = ["W_query", "W_key", "W_value"] if "att.qkv" in name else [""]
+        expected = torch.cat([gradients[name.replace("qkv", part) if part else name].grad for part in parts])
+        torch.testing.assert_close(parameter.grad, expected, rtol=0, atol=1e-7)  # the constant of upstream's GELU
+
+
 def test_the_same_seed_gives_upstreams_initial_weights(cfg):
     torch.manual_seed(5)
     theirs = upstream.GPTModel(cfg).state_dict()
@@ -228,6 +241,27 @@ def test_a_state_dict_with_two_heads_is_refused_before_anything_changes(cfg):
     with pytest.raises(ValueError, match=r"tok_emb.weight and out_head.weight differ"):
         model.load_state_dict(GPTModel(cfg).state_dict())
     assert torch.equal(model.tok_emb.weight, before)
+
+
+def test_one_name_stands_for_both_when_a_tied_model_is_loaded(cfg):
+    source, model = (GPTModel(replace(cfg, tie_weights=True)) for _ in range(2))
+    for name in ("tok_emb.weight", "out_head.weight"):
+        state = source.state_dict()
+        del state[name]
+        for assign in (False, True):
+            model.load_state_dict(state, assign=assign)  # strict
+            assert is_tied(model) and torch.equal(model.tok_emb.weight, source.tok_emb.weight)
+            assert name not in state
+    with torch.no_grad():
+        source.tok_emb.weight[0, 0] = torch.nan
+    source.load_state_dict(source.state_dict())  # what it holds, it can load
+
+
+def test_another_head_stays_in_its_place(cfg):
+    model = GPTModel(replace(cfg, tie_weights=True))
+    model.out_head = torch.nn.Linear(cfg.emb_dim, 2)  # a classifier's
+    model.double().load_state_dict(model.state_dict())
+    assert model(ids(cfg)).shape == (2, 6, 2)
 
 
 # what they refuse

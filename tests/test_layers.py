@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from llms_from_scratch import ch04 as upstream
 from torch import nn
 
-from book_utils import GELU, ExampleDeepNeuralNetwork, FeedForward, LayerNorm, gradient_means, print_gradients
+from book_utils import (
+    GELU,
+    ExampleDeepNeuralNetwork,
+    FeedForward,
+    LayerNorm,
+    get_config,
+    gradient_means,
+    print_gradients,
+)
 
 CLOSE = {"rtol": 0, "atol": 1e-12}  # float64 on values of size 1 to 10: the same sums in another order
 
@@ -160,6 +168,11 @@ def test_shortcuts_strengthen_the_first_gradient_of_the_books_example():
         ),
         (lambda: LayerNorm(4)([1.0, 2.0]), TypeError, "got list"),
         (lambda: FeedForward({"emb_dim": 4}), ValueError, "lacks vocab_size"),
+        (
+            lambda: FeedForward(get_config("tiny"))(torch.ones(2, 5)),
+            ValueError,
+            r"FeedForward takes 16 features .* \[2, 5\]",
+        ),
         (lambda: ExampleDeepNeuralNetwork([3], True), ValueError, r"at least 2 widths, got \[3\]"),
         (lambda: ExampleDeepNeuralNetwork([3, 0], True), ValueError, "layer_sizes must be at least 1, got 0"),
         (lambda: ExampleDeepNeuralNetwork([3, 3], 1), TypeError, "use_shortcut must be True or False, got 1"),

@@ -38,6 +38,15 @@ def test_parameters_are_read_from_the_cell_alone(tmp_path):
     }
 
 
+def test_the_cell_is_found_whatever_else_its_header_says(tmp_path):
+    script = tmp_path / "x.py"
+    header = '# %% editable=true slideshow={"slide_type": ""} tags=["x", "parameters"]'
+    script.write_text(SCRIPT.replace('# %% tags=["parameters"]', header), "utf-8")
+    assert len(read_parameters(script)) == 5
+    script.write_text(SCRIPT.replace('# %% tags=["parameters"]', "# %%"), "utf-8")
+    assert read_parameters(script) == []
+
+
 @pytest.mark.parametrize(
     ("type", "meaning", "good", "bad"),
     [
@@ -75,6 +84,14 @@ def test_every_chapter_has_parameters_with_meanings_and_valid_defaults(script):
 def test_chapters_come_in_the_order_of_the_one_list():
     names = [script.name for script in chapter_scripts()]
     assert names == sorted(names) == sorted(path.name for path in (ROOT / "chapters").glob("[0-9]*.py"))
+
+
+def test_the_order_of_the_list_is_the_order_of_the_chapters(tmp_path):
+    (tmp_path / "_toc.yml").write_text(
+        "format: jb-book\nroot: chapters/index\nparts:\n- caption: One\n  chapters: [{file: chapters/02_b}]\n"
+        "- caption: Two\n  chapters:\n  - file: 'chapters/01_a'  # a remark\n"
+    )
+    assert chapter_scripts(tmp_path) == [tmp_path / "chapters/02_b.py", tmp_path / "chapters/01_a.py"]
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):

@@ -3,9 +3,11 @@
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
+from filelock import FileLock, Timeout
 
 from book_utils.workbench.execute import Failure, execute_chapters
 from book_utils.workbench.files import ROOT, chapter_scripts, write_whole
@@ -15,7 +17,19 @@ BUILD = ROOT / "_build"
 HOME = "chapters/index.html"
 
 
-def build_book(timeout: float) -> None:
+@contextmanager
+def _alone():
+    """Refuse to run beside another command that builds: they would empty each other's folders."""
+    BUILD.mkdir(exist_ok=True)
+    try:
+        with FileLock(BUILD / "lock", timeout=0):
+            yield
+    except Timeout:
+        raise click.ClickException("another command is building the book; wait for its end, then try again") from None
+
+
+@_alone()
+def build_book(timeout: int) -> None:
     """Execute every chapter afresh into _build/book, and build the site from these runs. Touches nothing else."""
     source = _fresh_folder("book")
     failures = execute_chapters(_select(()), source / "chapters", source / "figures", timeout, click.echo)
@@ -25,18 +39,23 @@ def build_book(timeout: float) -> None:
     click.echo("To run it, type `make lab`: JupyterLab opens the chapters.")
 
 
+@_alone()
 def build_site() -> None:
     """Build the site from the committed notebooks, without executing anything."""
     source = _fresh_folder("site")
     (source / "chapters").mkdir(parents=True)
     for script in _select(()):
-        shutil.copy(script.with_suffix(".ipynb"), source / "chapters")
+        notebook = script.with_suffix(".ipynb")
+        if not notebook.exists():
+            raise click.ClickException(f"{_shown(notebook)} is missing; `make chapters` makes it")
+        shutil.copy(notebook, source / "chapters")
     shutil.copytree(ROOT / "figures", source / "figures")
     _build_site(source)
     click.echo(f"\nTo read the book, open {_shown(BUILD / 'html' / 'index.html')} in a browser.")
 
 
-def build_chapters(names: tuple[str, ...], timeout: float) -> None:
+@_alone()
+def build_chapters(names: tuple[str, ...], timeout: int) -> None:
     """Execute chapters (all, or those named) and replace the committed notebooks and figures by the results."""
     scripts = _select(names)
     newer = [script for script in scripts if has_newer_edits(script)]

@@ -2,7 +2,13 @@
 
 import click
 
-CELL_LIMIT = click.option("--timeout", default=300.0, show_default=True, help="Seconds that one cell may take.")
+CELL_LIMIT = click.option(
+    "--timeout",
+    type=click.IntRange(min=1),
+    default=300,
+    show_default=True,
+    help="Seconds that one cell may take.",
+)
 
 
 @click.group()

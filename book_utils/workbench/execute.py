@@ -30,7 +30,7 @@ class Failure:
 
 
 def execute_chapters(
-    scripts: list[Path], folder: Path, figures: Path, timeout: float, report: Callable[[str], None]
+    scripts: list[Path], folder: Path, figures: Path, timeout: int, report: Callable[[str], None]
 ) -> list[Failure]:
     """Execute each script's notebook in a fresh kernel, as many at once as there are cores.
 
@@ -73,7 +73,7 @@ async def _execute_all(scripts, folder, figures, timeout, report) -> list[Failur
     return [run.result() for run in runs if run.result()]
 
 
-async def _execute_one(script: Path, folder: Path, figures: Path, timeout: float) -> Failure | None:
+async def _execute_one(script: Path, folder: Path, figures: Path, timeout: int) -> Failure | None:
     notebook = read_source(script)
     reached = 0
 
@@ -94,7 +94,7 @@ async def _execute_one(script: Path, folder: Path, figures: Path, timeout: float
     except CellExecutionError as error:
         return _failure(script, notebook, reached, f"{error.ename}: {error.evalue}")
     except CellTimeoutError:
-        return _failure(script, notebook, reached, f"it ran longer than its limit of {timeout:g} s")
+        return _failure(script, notebook, reached, f"it ran longer than its limit of {timeout} s")
     except DeadKernelError:
         return _failure(script, notebook, reached, "the kernel died")
     finally:

@@ -100,7 +100,9 @@ def figure(
     size      width and height in inches
     subplots  as for matplotlib's Figure.subplots, say ncols=2, sharey=True
     """
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context():
+        mpl.rcdefaults()  # not the settings of the reader's own matplotlibrc
+        mpl.rcParams.update(STYLE)
         fig = Figure(figsize=size)
         yield fig.subplots(**subplots)
         svg, png = io.StringIO(), io.BytesIO()

@@ -52,7 +52,9 @@ class Parameter:
 def read_parameters(script: Path) -> list[Parameter]:
     """The parameters of a chapter, from the `parameters` cell of its script."""
     cell = re.search(
-        r'^# %% tags=\["parameters"\]\n(.*?)(?=^# %%|\Z)', script.read_text("utf-8"), re.DOTALL | re.MULTILINE
+        r'^# %%[^\n]*tags=\[[^\n]*"parameters"[^\n]*\]\n(.*?)(?=^# %%|\Z)',
+        script.read_text("utf-8"),
+        re.DOTALL | re.MULTILINE,
     )
     if cell is None:
         return []
@@ -74,5 +76,8 @@ def check_parameters(chapter: str, values: Mapping[str, object]) -> None:
 
     TypeError or ValueError for the first one that does not fit, with its name, its value and the range.
     """
-    for parameter in read_parameters(ROOT / "chapters" / f"{chapter}.py"):
+    parameters = read_parameters(ROOT / "chapters" / f"{chapter}.py")
+    if not parameters:
+        raise ValueError(f"chapters/{chapter}.py has no cell that is tagged parameters")
+    for parameter in parameters:
         parameter.check(values[parameter.name])

@@ -41,12 +41,15 @@ class Exercise:
 
     def judge(self, attempt: object) -> str:
         """One sentence on `attempt`."""
+        try:
+            return self._compare(attempt)
+        except (Exception, SystemExit) as error:
+            return f"not yet. Your code raised {type(error).__name__}: {error}"
+
+    def _compare(self, attempt: object) -> str:
         if attempt is ...:
             return "not attempted yet."
-        try:
-            results = self.results(attempt)
-        except Exception as error:
-            return f"not yet. Your code raised {type(error).__name__}: {error}"
+        results = self.results(attempt)
         if all(result is None or result is ... for result in results):
             return "not attempted yet."
         expected = self.results(self.answer)
