@@ -153,7 +153,7 @@ def test_a_failing_cell_ends_the_build_and_is_named(book):
 def test_a_cell_without_end_and_a_dead_kernel_end_in_bounded_time(book, code, error):
     book.write_text(book.read_text().replace("print('second')", code))
     root = book.parent.parent
-    failures = execute_chapters([book], root / "run", root / "figures", 2.0, lambda line: None)
+    failures = execute_chapters([book], root / "run", root / "figures", 2, lambda line: None)
     assert [str(failure) for failure in failures] == [f"01_one.ipynb, cell 3 ({code}): {failures[0].error}"]
     assert error in failures[0].error
     assert "2" in nbformat.read(root / "run/01_one.ipynb", as_version=4).cells[1].outputs[0].text
