@@ -1,5 +1,8 @@
 """What several tests share."""
 
+import os
+import tempfile
+
 import jaxtyping
 import pytest
 import torch
@@ -7,6 +10,9 @@ from hypothesis import settings
 
 from book_utils import get_config
 
+# nbval's kernels, too, run without the IPython settings of whoever runs the tests.
+settings_of_nobody = tempfile.TemporaryDirectory(prefix="ipython-")  # removed at exit
+os.environ["IPYTHONDIR"] = settings_of_nobody.name
 # The same examples on every run: a red test is red again for the one who mends it. No deadline: machines differ.
 settings.register_profile("book", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("book")

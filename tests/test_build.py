@@ -69,6 +69,17 @@ def test_book_executes_into_build_and_touches_nothing_else(book):
     assert "chapters/index.html" in (root / "_build/html/index.html").read_text("utf-8")
 
 
+def test_the_readers_ipython_settings_change_no_output(book, tmp_path, monkeypatch):
+    profile = tmp_path / "settings" / "profile_default"
+    profile.mkdir(parents=True)
+    (profile / "ipython_config.py").write_text("get_config().InteractiveShell.ast_node_interactivity = 'all'\n")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "settings"))
+    book.write_text(book.read_text().replace("print('second')", "1 + 1\nprint('second')"))
+    call("chapters")
+    outputs = nbformat.read(book.with_suffix(".ipynb"), as_version=4).cells[2].outputs
+    assert [output.output_type for output in outputs] == ["stream"]
+
+
 def test_chapters_writes_the_pair_once_and_then_leaves_it_alone(book):
     notebook = book.with_suffix(".ipynb")
     assert "wrote chapters/01_one.ipynb" in call("chapters").output

@@ -90,7 +90,9 @@ async def _execute_one(script: Path, folder: Path, figures: Path, timeout: int) 
         extra_arguments=["--IPKernelApp.log_level=50"],  # a kernel warns of its transport, and complains when stopped
     )
     try:
-        await client.async_execute(env={**os.environ, "BOOK_FIGURES": str(figures)})
+        # IPYTHONDIR: not the reader's own IPython settings, which can change what a cell prints
+        own = {"BOOK_FIGURES": str(figures), "IPYTHONDIR": str(folder / ".ipython")}
+        await client.async_execute(env={**os.environ, **own})
     except CellExecutionError as error:
         return _failure(script, notebook, reached, f"{error.ename}: {error.evalue}")
     except CellTimeoutError:
