@@ -3,7 +3,7 @@
 Names are loaded at their first use, so that importing the package costs next to nothing and has no side effect.
 """
 
-from importlib import import_module
+from book_utils._lazy import names_from
 
 _HOME = {
     "GPTConfig": "config",
@@ -22,12 +22,7 @@ _HOME = {
     "GPTModel": "gpt_model",
 }
 __all__ = list(_HOME)
-
-
-def __getattr__(name: str):
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = names_from(__name__, _HOME)
 
 
 def __dir__():

@@ -3,7 +3,7 @@
 No model module imports it.
 """
 
-from importlib import import_module
+from book_utils._lazy import names_from
 
 _HOME = {
     "check_parameters": "parameters",
@@ -14,9 +14,4 @@ _HOME = {
     "rounded": "tables",
 }
 __all__ = list(_HOME)
-
-
-def __getattr__(name: str):
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+__getattr__ = names_from(__name__, _HOME)
