@@ -46,15 +46,18 @@ class GPTModel(nn.Module):
             x = block(x)  # [B, T, D]
         return self.out_head(self.final_norm(x))  # [B, T, V]
 
+    def _shares_table(self) -> bool:
+        """Whether head and embedding are to be one Parameter: as configured, unless another head took its place."""
+        head = getattr(self.out_head, "weight", None)
+        return self.cfg.tie_weights and head is not None and head.shape == self.tok_emb.weight.shape
+
     def _tie(self):
-        head, table = getattr(self.out_head, "weight", None), self.tok_emb.weight
-        if self.cfg.tie_weights and head is not None and head.shape == table.shape:  # else another head took its place
-            self.out_head.weight = table
+        if self._shares_table():
+            self.out_head.weight = self.tok_emb.weight
 
     def _apply(self, fn, recurse=True):
-        super()._apply(
-            fn, recurse
-        )  # every move and cast ends here; to_empty gives each use of a Parameter its own copy
+        # Every move and cast ends here. to_empty gives each use of a Parameter a copy of its own, so tie again.
+        super()._apply(fn, recurse)
         self._tie()
         return self
 
@@ -63,7 +66,7 @@ def _one_head(model, state_dict, prefix, *_):
     """Before loading a tied model: one name stands for both, and two different values are refused."""
     names = [f"{prefix}{name}" for name in ("tok_emb.weight", "out_head.weight")]
     given = [state_dict[name] for name in names if name in state_dict]
-    if not model.cfg.tie_weights or not given or given[0].shape != model.out_head.weight.shape:
+    if not given or not model._shares_table():
         return
     if _differ(given[0], given[-1]):
         raise ValueError("tie_weights is True, but tok_emb.weight and out_head.weight differ in the state dict")

@@ -259,9 +259,10 @@ def test_one_name_stands_for_both_when_a_tied_model_is_loaded(cfg):
 
 def test_another_head_stays_in_its_place(cfg):
     model = GPTModel(replace(cfg, tie_weights=True))
-    model.out_head = torch.nn.Linear(cfg.emb_dim, 2)  # a classifier's
-    model.double().load_state_dict(model.state_dict())
-    assert model(ids(cfg)).shape == (2, 6, 2)
+    for head, features in [(torch.nn.Linear(cfg.emb_dim, 2), 2), (torch.nn.Identity(), cfg.emb_dim)]:
+        model.out_head = head  # a classifier's, or none
+        model.double().load_state_dict(model.state_dict())
+        assert model(ids(cfg)).shape == (2, 6, features)
 
 
 # what they refuse

@@ -85,7 +85,7 @@ def find_exercise(number: str) -> Exercise:
 
 
 def check(number: str | float, attempt: object) -> None:
-    """Print whether `attempt`, a function or a value, is the answer to exercise `number`. No attempt makes it raise."""
+    """Print whether `attempt`, a function or a value, answers exercise `number`; an error in it is told, not raised."""
     print(f"Exercise {number}: {find_exercise(str(number)).judge(attempt)}")
 
 
