@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from book_utils._files import write_whole
 from book_utils.workbench import check_parameters, rounded, show_table
-from book_utils.workbench.files import ROOT, chapter_scripts, write_whole
+from book_utils.workbench.files import ROOT, chapter_scripts
 from book_utils.workbench.parameters import Parameter, read_parameters
 
 SCRIPT = """# %% [markdown]

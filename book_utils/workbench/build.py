@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 from filelock import FileLock, Timeout
 
+from book_utils._files import write_whole
 from book_utils.workbench.execute import Failure, execute_chapters
-from book_utils.workbench.files import ROOT, chapter_scripts, write_whole
+from book_utils.workbench.files import ROOT, chapter_scripts
 from book_utils.workbench.pairs import differences, has_newer_edits
 
 BUILD = ROOT / "_build"

@@ -19,7 +19,7 @@ import matplotlib as mpl
 from IPython.display import display
 from matplotlib.figure import Figure
 
-from book_utils.workbench.files import write_whole
+from book_utils._files import write_whole
 
 PNG_DPI = 144  # sharp on most screens
 # Okabe and Ito's colours, told apart by colour-blind readers; the line styles tell them apart in grey.

@@ -7,7 +7,7 @@ import jupytext
 import nbformat
 from nbformat import NotebookNode
 
-from book_utils.workbench.files import write_whole
+from book_utils._files import write_whole
 
 
 def read_source(script: Path) -> NotebookNode:

@@ -1,0 +1,164 @@
+"""The same weights, the same logits: GPTModel beside implementations that others wrote, stage by stage (chapter 9)."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Integer
+from torch import Tensor
+
+from book_utils._tables import Table
+from book_utils.gpt_model import GPTModel
+from book_utils.parity.references import REFERENCES, Reference, torch_nn, transformers, upstream
+from book_utils.parity.stages import stages
+
+__all__ = [
+    "REFERENCES",
+    "Comparison",
+    "Reference",
+    "compare",
+    "compare_stages",
+    "stages",
+    "stir",
+    "torch_nn",
+    "transformers",
+    "upstream",
+]
+
+# What two right programs may differ by, as a share of a stage's largest value. A number is rounded to 6e-8 of itself in
+# float32 and to 1.1e-16 in float64. A stage adds up to 4D products, in an order of its own, and a LayerNorm divides by
+# the spread of its input, which enlarges what differs; some hundred roundings leave room for both.
+ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-12}
+# Upstream computes the constant of GELU in float32, also in a float64 model: 3e-8 of it is missing in every block.
+UPSTREAM_THRESHOLD = 1e-7
+
+
+@dataclass(frozen=True)
+class StageDifference:
+    """The largest difference at one stage in one precision, and what it may be.
+
+    rounding   the share of it that two orders of the same operations explain
+    tolerance  the most that is accepted; more than `rounding` where a reference is known to be inexact
+    """
+
+    stage: str
+    dtype: torch.dtype
+    difference: float
+    rounding: float
+    tolerance: float
+
+    @property
+    def same(self) -> bool:
+        return self.difference <= self.tolerance  # False for NaN
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A GPTModel and a reference with the same weights and ids: every stage's largest difference.
+
+    greedy  precision -> at how many positions the largest logit is that of another id
+    """
+
+    reference: str
+    differences: tuple[StageDifference, ...]
+    greedy: Mapping[torch.dtype, int]
+
+    @property
+    def same(self) -> bool:
+        """Whether every stage is within its tolerance and every greedy id the same."""
+        return all(line.same for line in self.differences) and not any(self.greedy.values())
+
+    def largest(self, dtype: torch.dtype) -> float:
+        """The largest difference of all stages; NaN if there is one."""
+        return torch.tensor([line.difference for line in self.differences if line.dtype == dtype]).max().item()
+
+    def table(self, measured: bool = True) -> Table:
+        """A row for each stage, a column for each precision.
+
+        measured  whether a difference that is mere rounding is written with its digits, which are others on another
+                  machine, or as less than its limit
+        """
+        dtypes = list(self.greedy)
+        cells = {(line.stage, line.dtype): line for line in self.differences}
+        rows = [
+            [stage, *(_cell(cells[stage, dtype], measured) for dtype in dtypes)]
+            for stage in dict.fromkeys(line.stage for line in self.differences)
+        ]
+        rows.append(["greedy ids", *(f"{self.greedy[dtype]} differ" for dtype in dtypes)])
+        return Table(
+            [f"largest difference to {self.reference}", *(str(d).removeprefix("torch.") for d in dtypes)], rows
+        )
+
+    def __repr__(self) -> str:
+        return repr(self.table())
+
+
+def _cell(line: StageDifference, measured: bool) -> str:
+    if line.difference <= line.rounding and not measured:
+        return f"< {line.rounding:.0e}"
+    return f"{line.difference:.1e}" + ("" if line.same else f", more than {line.tolerance:.0e}")
+
+
+def compare(
+    model: GPTModel,
+    reference: Reference,
+    in_idx: Integer[Tensor, "B T"],
+    dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.float64),
+) -> Comparison:
+    """Copy the weights of `model` to `reference` and compare every stage of both on `in_idx`, once in each precision.
+
+    Neither `model` nor its mode is changed. ValueError where the reference has other weights than it should.
+    """
+    pairs = {}
+    for dtype in dtypes:
+        ours = deepcopy(model).to(dtype).eval()
+        theirs = reference.copy_of(ours)
+        pairs[dtype] = stages(ours, in_idx), reference.stages(theirs, in_idx, model.cfg)
+    return compare_stages(reference.name, pairs, exact=reference.exact)
+
+
+def compare_stages(
+    reference: str,
+    pairs: Mapping[torch.dtype, tuple[Mapping[str, Tensor], Mapping[str, Tensor]]],
+    exact: bool = True,
+) -> Comparison:
+    """Compare what `stages` gave for a GPTModel with the same of another: precision -> (ours, theirs).
+
+    A stage that the other lacks, or has in another shape, differs by infinity. ValueError where ours has none.
+    """
+    differences = []
+    for dtype, (ours, theirs) in pairs.items():
+        for stage, value in ours.items():
+            rounding = ROUNDING[dtype] * max(1.0, value.abs().max().item())
+            inexact = not exact and dtype == torch.float64
+            tolerance = UPSTREAM_THRESHOLD if inexact else rounding
+            difference = _largest_difference(value, theirs.get(stage))
+            differences.append(StageDifference(stage, dtype, difference, rounding, tolerance))
+    greedy = {dtype: _other_ids(ours["logits"], theirs["logits"]) for dtype, (ours, theirs) in pairs.items()}
+    return Comparison(reference, tuple(differences), greedy)
+
+
+def _largest_difference(ours: Tensor, theirs: Tensor | None) -> float:
+    if theirs is None or theirs.shape != ours.shape:
+        return float("inf")
+    return (ours - theirs).abs().max().item()  # NaN where there is one
+
+
+def _other_ids(ours: Tensor, theirs: Tensor) -> int:
+    if theirs.shape != ours.shape:
+        return ours[..., 0].numel()
+    return (ours.argmax(dim=-1) != theirs.argmax(dim=-1)).sum().item()
+
+
+def stir(model: GPTModel, seed: int, spread: float = 0.1) -> GPTModel:
+    """Move every parameter of `model`, in place, by normal noise of this spread; `model` is returned.
+
+    A fresh LayerNorm has scales of 1 and shifts of 0. What they do wrong shows only after they have moved.
+    """
+    noise = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            drawn = torch.randn(parameter.shape, generator=noise, dtype=torch.float64)
+            parameter += (spread * drawn).to(parameter)
+    return model

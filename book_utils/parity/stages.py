@@ -1,0 +1,77 @@
+"""What a model computes on its way from ids to logits, stage by stage, seen from outside by hooks."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+
+import torch
+from jaxtyping import Integer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+BLOCK_STAGES = ("norm 1", "QKV", "attention", "after attention", "norm 2", "feed-forward", "after feed-forward")
+# Stage -> what of a module's call is meant, and the module's name ({} is the number of the block). Several modules
+# stand side by side.
+Places = Mapping[str, tuple[str, ...]]
+BOOK_PLACES: Places = {
+    "embeddings": ("input", "trf_blocks.0"),
+    "norm 1": ("output", "trf_blocks.{}.norm1"),
+    "QKV": ("output", "trf_blocks.{}.att.qkv"),
+    "attention": ("output", "trf_blocks.{}.att"),
+    "after attention": ("input", "trf_blocks.{}.norm2"),
+    "norm 2": ("output", "trf_blocks.{}.norm2"),
+    "feed-forward": ("output", "trf_blocks.{}.ff"),
+    "after feed-forward": ("output", "trf_blocks.{}"),
+    "final norm": ("output", "final_norm"),
+}
+_VIEWS: Mapping[str, Callable[[nn.Module, tuple, object], Tensor]] = {
+    "input": lambda module, args, result: args[0],
+    "output": lambda module, args, result: result[0] if isinstance(result, tuple) else result,
+    # nn.MultiheadAttention projects inside its call; this is the same product
+    "projection": lambda module, args, result: F.linear(args[0], module.in_proj_weight, module.in_proj_bias),
+}
+
+
+def stages(
+    model: nn.Module, in_idx: Integer[Tensor, "B T"], n_layers: int | None = None, places: Places = BOOK_PLACES
+) -> dict[str, Tensor]:
+    """Every stage of one forward pass of `model`, in order, without gradients: its name -> its tensor.
+
+    "embeddings"; for each block "block 1: norm 1", "block 1: QKV", "block 1: attention", "block 1: after attention"
+    (the residual state), "block 1: norm 2", "block 1: feed-forward", "block 1: after feed-forward"; "final norm";
+    "logits" (what the call returns). All are [B, T, D], but for QKV [B, T, 3D] and the logits [B, T, V]. A stage that
+    the pass does not reach is left out; of one that it reaches twice, the second stands.
+
+    n_layers  L; by default that of `model.cfg`
+    places    where each stage is seen; by default those of a GPTModel
+    """
+    lines = list(_at_each_block(places, model.cfg.n_layers if n_layers is None else n_layers))
+    seen: dict[tuple[str, str], Tensor] = {}
+    with ExitStack() as hooks, torch.no_grad():
+        for stage, view, names in lines:
+            for name in names:
+                hook = _keep(seen, (stage, name), _VIEWS[view])
+                hooks.callback(model.get_submodule(name).register_forward_hook(hook).remove)
+        result = model(in_idx)
+    out = {}
+    for stage, _, names in lines:
+        if all((stage, name) in seen for name in names):
+            out[stage] = torch.cat([seen[stage, name] for name in names], dim=-1)
+    out["logits"] = getattr(result, "logits", result)
+    return out
+
+
+def _at_each_block(places: Places, n_layers: int) -> Iterator[tuple[str, str, list[str]]]:
+    """All stages in order: title, view, module names."""
+    yield "embeddings", places["embeddings"][0], list(places["embeddings"][1:])
+    for number in range(n_layers):
+        for stage in BLOCK_STAGES:
+            view, *names = places[stage]
+            yield f"block {number + 1}: {stage}", view, [name.format(number) for name in names]
+    yield "final norm", places["final norm"][0], list(places["final norm"][1:])
+
+
+def _keep(seen: dict, key: tuple[str, str], view: Callable[[nn.Module, tuple, object], Tensor]) -> Callable:
+    def hook(module, args, result):
+        seen[key] = view(module, args, result)
+
+    return hook
