@@ -140,7 +140,8 @@ def _read_pickle(file: Path, allowed: bool) -> dict[str, Tensor]:
             "allow_pickle=True to read it with torch.load(weights_only=True)"
         )
     try:
-        state = torch.load(file, map_location="cpu", weights_only=True)
+        with open(file, "rb") as opened:  # torch.load goes by the ending of a name
+            state = torch.load(opened, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile pickle can fail in any way
         raise ValueError(f"{file} cannot be read with weights_only: {str(error).splitlines()[0]}") from None
     if not isinstance(state, Mapping) or not all(isinstance(key, str) for key in state):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Integer
-from torch import Tensor
+from torch import Tensor, nn
 
 from book_utils._tables import Table
 from book_utils.gpt_model import GPTModel
@@ -26,11 +26,12 @@ __all__ = [
     "upstream",
 ]
 
-# What two right programs may differ by, as a share of a stage's largest value. A number is rounded to 6e-8 of itself in
-# float32 and to 1.1e-16 in float64. A stage adds up to 4D products, in an order of its own, and a LayerNorm divides by
-# the spread of its input, which enlarges what differs; some hundred roundings leave room for both.
+# What two right programs may differ by, as a share of a stage's largest value (or of 1, if that is more). A number is
+# rounded to 6e-8 of itself in float32 and to 1.1e-16 in float64. A stage adds up to 4D products, in an order of its
+# own, and a LayerNorm divides by the spread of its input, which enlarges what differs; some hundred roundings, in
+# float64 some thousand, leave room for both.
 ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-12}
-# Upstream computes the constant of GELU in float32, also in a float64 model: 3e-8 of it is missing in every block.
+# Upstream computes the constant of GELU in float32, also in a float64 model: 3e-8 of it is wrong, in every block.
 UPSTREAM_THRESHOLD = 1e-7
 
 
@@ -38,7 +39,7 @@ UPSTREAM_THRESHOLD = 1e-7
 class StageDifference:
     """The largest difference at one stage in one precision, and what it may be.
 
-    rounding   the share of it that two orders of the same operations explain
+    rounding   what two orders of the same operations explain
     tolerance  the most that is accepted; more than `rounding` where a reference is known to be inexact
     """
 
@@ -130,9 +131,9 @@ def compare_stages(
     differences = []
     for dtype, (ours, theirs) in pairs.items():
         for stage, value in ours.items():
-            rounding = ROUNDING[dtype] * max(1.0, value.abs().max().item())
-            inexact = not exact and dtype == torch.float64
-            tolerance = UPSTREAM_THRESHOLD if inexact else rounding
+            size = max(1.0, value.abs().max().item())
+            rounding = ROUNDING[dtype] * size
+            tolerance = rounding if exact else max(rounding, UPSTREAM_THRESHOLD * size)
             difference = _largest_difference(value, theirs.get(stage))
             differences.append(StageDifference(stage, dtype, difference, rounding, tolerance))
     greedy = {dtype: _other_ids(ours["logits"], theirs["logits"]) for dtype, (ours, theirs) in pairs.items()}
@@ -151,7 +152,7 @@ def _other_ids(ours: Tensor, theirs: Tensor) -> int:
     return (ours.argmax(dim=-1) != theirs.argmax(dim=-1)).sum().item()
 
 
-def stir(model: GPTModel, seed: int, spread: float = 0.1) -> GPTModel:
+def stir(model: nn.Module, seed: int, spread: float = 0.1) -> nn.Module:
     """Move every parameter of `model`, in place, by normal noise of this spread; `model` is returned.
 
     A fresh LayerNorm has scales of 1 and shifts of 0. What they do wrong shows only after they have moved.

@@ -7,6 +7,7 @@ from functools import partial
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from book_utils.config import GPTConfig
 from book_utils.gpt_model import GPTModel
@@ -127,7 +128,8 @@ class TorchGPT(nn.Module):
     """From ids [B, T] to logits [B, T, V], with nn.TransformerEncoderLayer for a block.
 
     An encoder's layer and a GPT's block differ in the mask alone, which the caller gives. It is of the opposite kind
-    to the one in scaled_dot_product_attention: True marks what must not be seen.
+    to the one in scaled_dot_product_attention: True marks what must not be seen. The activation is a function, since
+    the layer takes any nn.GELU for the exact one on its short path (in eval mode, without gradients).
     """
 
     def __init__(self, cfg: GPTConfig):
@@ -140,7 +142,7 @@ class TorchGPT(nn.Module):
                 cfg.n_heads,
                 dim_feedforward=4 * cfg.emb_dim,
                 dropout=0.0,
-                activation=nn.GELU(approximate="tanh"),
+                activation=partial(F.gelu, approximate="tanh"),
                 batch_first=True,
                 norm_first=True,
             )

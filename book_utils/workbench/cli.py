@@ -1,5 +1,7 @@
 """The command line of the book, `python -m book_utils`. Each command imports what it needs when it runs."""
 
+from pathlib import Path
+
 import click
 
 CELL_LIMIT = click.option(
@@ -49,3 +51,42 @@ def pairs():
     from book_utils.workbench.build import check_pairs
 
     check_pairs()
+
+
+@main.command()
+@click.option(
+    "--upstream",
+    type=click.Path(exists=True, path_type=Path),
+    help="A copy of upstream's gpt.py, or a folder that holds one. By default: the installed llms-from-scratch.",
+)
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=123, show_default=True, help="Of weights and ids.")
+@click.option(
+    "--results",
+    type=click.Path(path_type=Path),
+    default="results.json",
+    show_default=True,
+    help="Where every difference and the verdict are written.",
+)
+@click.pass_context
+def parity(context, upstream, seed, results):
+    """Compare GPTModel with upstream's classes: same weights, same ids, every stage.
+
+    Of a file only the definitions of upstream's six classes are read, checked, and run; nothing else of it runs.
+
+    Exit status: 0 the same, 1 different, 2 no verdict (the file is refused, or cannot be compared).
+    """
+    from book_utils.parity import report
+
+    try:
+        report.check_place(results)
+        comparison = report.run(report.upstream_from(upstream), seed)
+        report.write_results(results, comparison, seed)
+    except (ValueError, OSError) as error:
+        failure = click.ClickException(str(error))
+        failure.exit_code = 2
+        raise failure from None
+    same = report.is_same(comparison)
+    click.echo(f"{comparison}\n")
+    click.echo(f"{'the same' if same else 'DIFFERENT'} (threshold {report.UPSTREAM_THRESHOLD:.0e} in float64)")
+    click.echo(f"written to {results}")
+    context.exit(0 if same else 1)
