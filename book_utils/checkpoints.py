@@ -40,7 +40,7 @@ def save_model(model: GPTModel, path: str | Path, *, overwrite: bool = False) ->
     if path.exists() and not overwrite:
         raise FileExistsError(f"{path} exists; save under another name, or with overwrite=True")
     with replacing(path) as new:
-        metadata = {"format": "pt", "config": json.dumps(dict(model.cfg))}
+        metadata = {"config": json.dumps(dict(model.cfg))}  # one entry: several come in any order
         save_file({name: value.contiguous() for name, value in state.items()}, new, metadata)
 
 
