@@ -72,7 +72,8 @@ class Comparison:
 
     def largest(self, dtype: torch.dtype) -> float:
         """The largest difference of all stages; NaN if there is one."""
-        return torch.tensor([line.difference for line in self.differences if line.dtype == dtype]).max().item()
+        of_stages = [line.difference for line in self.differences if line.dtype == dtype]
+        return torch.tensor(of_stages, dtype=torch.float64).max().item()
 
     def table(self, measured: bool = True) -> Table:
         """A row for each stage, a column for each precision.

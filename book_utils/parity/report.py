@@ -77,10 +77,10 @@ def _name(dtype: torch.dtype) -> str:
 
 def check_place(path: Path) -> None:
     """ValueError where `path` holds anything but the results of an earlier run, or cannot hold them."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise ValueError(
-            f"results cannot be written to {path}: {'it is a folder' if path.is_dir() else 'no such folder'}"
-        )
+    if path.is_dir():
+        raise ValueError(f"results cannot be written to {path}: it is a folder")
+    if not path.parent.is_dir():
+        raise ValueError(f"results cannot be written to {path}: there is no folder {path.parent}")
     if path.exists() and not _is_earlier(path):
         raise ValueError(f"{path} exists and was not written by this command; name another file with --results")
 

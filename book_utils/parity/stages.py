@@ -39,7 +39,7 @@ def stages(
     "embeddings"; for each block "block 1: norm 1", "block 1: QKV", "block 1: attention", "block 1: after attention"
     (the residual state), "block 1: norm 2", "block 1: feed-forward", "block 1: after feed-forward"; "final norm";
     "logits" (what the call returns). All are [B, T, D], but for QKV [B, T, 3D] and the logits [B, T, V]. A stage that
-    the pass does not reach is left out; of one that it reaches twice, the second stands.
+    the pass does not reach is left out; of a module that it calls twice, the first call counts.
 
     n_layers  L; by default that of `model.cfg`
     places    where each stage is seen; by default those of a GPTModel
@@ -72,6 +72,6 @@ def _at_each_block(places: Places, n_layers: int) -> Iterator[tuple[str, str, li
 
 def _keep(seen: dict, key: tuple[str, str], view: Callable[[nn.Module, tuple, object], Tensor]) -> Callable:
     def hook(module, args, result):
-        seen[key] = view(module, args, result)
+        seen.setdefault(key, view(module, args, result))
 
     return hook
