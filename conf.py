@@ -19,6 +19,7 @@ include_patterns = ["chapters/*.ipynb", "chapters/*.md"]
 suppress_warnings = ["etoc.toctree"]  # a title in _toc.yml's parts is no page
 
 nb_execution_mode = "off"  # what is shown was executed before, and is checked by nbval
+nb_render_markdown_format = "myst"  # a table that a cell shows as Markdown
 myst_enable_extensions = ["alert", "amsmath", "colon_fence", "dollarmath"]
 
 html_theme = "sphinx_book_theme"

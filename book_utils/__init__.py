@@ -20,6 +20,15 @@ _HOME = {
     "MultiHeadAttention": "attention",
     "TransformerBlock": "transformer_block",
     "GPTModel": "gpt_model",
+    "save_model": "checkpoints",
+    "load_model": "checkpoints",
+    "load_weights": "checkpoints",
+    "Line": "counting",
+    "Ledger": "counting",
+    "ledger": "counting",
+    "parameter_formula": "counting",
+    "count_parameters": "counting",
+    "count_buffers": "counting",
 }
 __all__ = list(_HOME)
 __getattr__ = names_from(__name__, _HOME)
