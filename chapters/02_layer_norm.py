@@ -116,7 +116,7 @@ show_table(["variance", "mean", "value", "[1, 3] becomes"], rows)
 # %% [markdown]
 # GPT-2 was trained with the first, so a layer that is to load its weights must use the first. Upstream (the code of S. Raschka's book) has both: the cells that explore a tensor call a bare `var`, the final LayerNorm sets `unbiased=False`. Exploring with the sample variance is no mistake; comparing its result with what the layer does is one.
 #
-# A layer with the sample variance returns the same shape, has the same parameters, and loads the same weights without a word of complaint. It only computes something else. Checks of shape are blind to this, which is why the exercises below, and a later chapter, compare values.
+# A layer with the sample variance returns the same shape, has the same parameters, and loads the same weights without a word of complaint. It only computes something else. Checks of shape are blind to this, which is why the exercises below, and [chapter 9](09_parity.ipynb), compare values.
 #
 # ## Near 1, not 1
 #

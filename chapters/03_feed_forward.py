@@ -252,7 +252,7 @@ print("dtype of the result:", gelu_constant_32(z).dtype)
 print(f"off by: √(2/π) {root_off:.0e}, GELU up to {gelu_off:.0e}")
 
 # %% [markdown]
-# The result is float64 by name, and wrong from about the ninth decimal on. That is less than the rounding of a float32 model, and far more than that of float64. So two models that are both right may differ by several 1e-9 in each GELU when they are compared in float64, and a tolerance for the comparison has to leave room for it. A later chapter, which compares whole models, sets its tolerance with this in mind.
+# The result is float64 by name, and wrong from about the ninth decimal on. That is less than the rounding of a float32 model, and far more than that of float64. So two models that are both right may differ by several 1e-9 in each GELU when they are compared in float64, and a tolerance for the comparison has to leave room for it. [Chapter 9](09_parity.ipynb), which compares whole models, sets its tolerance with this in mind.
 #
 # `nn.GELU(approximate="tanh")` uses the same formula without this loss: the constant is part of the operation, which takes it in the precision it computes in. Our `gelu_tanh` does the same with Python's `math.sqrt`, which is float64. In float64 the two should agree to rounding.
 

@@ -458,7 +458,7 @@ for heads in [1, n_heads]:
 show_table(["heads", "features per head", "parameters"], rows)
 
 # %% [markdown]
-# Four matrices `[D, D]` and one bias of length D: 4D² + D, for any number of heads. A later chapter counts the whole model this way.
+# Four matrices `[D, D]` and one bias of length D: 4D² + D, for any number of heads. [Chapter 8](08_counting.ipynb) counts the whole model this way.
 #
 # The figure shows the weights of the first head for the first text. Its maps were drawn at random, so it shows what the mask does and nothing that was learned.
 

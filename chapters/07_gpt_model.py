@@ -452,7 +452,7 @@ print("the tied gradient is the sum of the two")
 #
 # $$N = 2VD + CD + L(12D^2 + 10D) + 2D,$$
 #
-# minus $VD$ when the tables are tied. The two $VD$ are the token embedding and the head, $CD$ the position embedding, $2D$ the last LayerNorm. A later chapter takes the formula apart, layer by layer.
+# minus $VD$ when the tables are tied. The two $VD$ are the token embedding and the head, $CD$ the position embedding, $2D$ the last LayerNorm. [Chapter 8](08_counting.ipynb) takes the formula apart, layer by layer.
 
 
 # %%
@@ -684,7 +684,7 @@ else:
     raise AssertionError("a state dict with two different tables was accepted")
 
 # %% [markdown]
-# `torch.nn` has no class for a whole GPT to compare with. The blocks were compared in their own chapters; a later chapter compares the whole model with other implementations, stage by stage.
+# `torch.nn` has no class for a whole GPT to compare with. The blocks were compared in their own chapters; [chapter 9](09_parity.ipynb) compares the whole model with other implementations, stage by stage.
 #
 # What has been shown is that the sizes fit, that no logit depends on a later id, and that the parts are wired as described. The weights are random numbers. The logits of such a model say nothing about language, and the id with the largest score means nothing yet.
 #
@@ -812,6 +812,6 @@ check("7.4", count_parameters)
 # - Logits as scores for the next id: softmax makes probabilities of them, `argmax` needs none, and the loss takes them as they are.
 # - A tie that is one Parameter, told from a copy by one training step, and from a mere subtraction by counting.
 #
-# The model runs, and its parameter count fits a formula. Does the count tell whether a layer is missing? A later chapter opens the ledger and reads it line by line.
+# The model runs, and its parameter count fits a formula. Does the count tell whether a layer is missing? [Chapter 8](08_counting.ipynb) opens the ledger and reads it line by line.
 #
 # **Sources.** A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3 (the model) and table 2 (its sizes); its reference code, `src/model.py` of openai/gpt-2, function `model` (the two tables, their initial spread, the logits as a product with the token table). O. Press, L. Wolf, "Using the Output Embedding to Improve Language Models", 2017, arXiv:1608.05859. A. Haviv et al., "Transformer Language Models without Positional Encodings Still Learn Positional Information", 2022, arXiv:2203.16634. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, sections 4.1 and 4.6; its code, rasbt/LLMs-from-scratch, `ch04/01_main-chapter-code/ch04.ipynb` and `gpt.py` beside it. PyTorch's documentation of `torch.nn.ModuleList`, `torch.nn.functional.cross_entropy` and the meta device.

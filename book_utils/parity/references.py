@@ -49,7 +49,7 @@ class Reference:
 
     def stages(self, theirs: nn.Module, in_idx: Integer[Tensor, "B T"], cfg: GPTConfig) -> dict[str, Tensor]:
         """The stages of `theirs`, under the names that `book_utils.parity.stages` gives those of a GPTModel."""
-        return stages(theirs, in_idx, cfg.n_layers, self.places)
+        return stages(theirs, in_idx.clone(), cfg.n_layers, self.places)  # theirs might change its ids in place
 
 
 def upstream(model_class: type[nn.Module] | None = None, name: str = "llms-from-scratch") -> Reference:
