@@ -29,6 +29,12 @@ _HOME = {
     "parameter_formula": "counting",
     "count_parameters": "counting",
     "count_buffers": "counting",
+    "Mutation": "mutations",
+    "mutate": "mutations",
+    "Check": "mutations",
+    "right_model": "mutations",
+    "run_matrix": "mutations",
+    "smallest_sets": "mutations",
 }
 __all__ = list(_HOME)
 __getattr__ = names_from(__name__, _HOME)

@@ -233,15 +233,15 @@ with figure(
 #
 # ## How precise is the constant?
 #
-# One more difference hides inside the tanh form. In upstream's code (S. Raschka's "LLMs from scratch") the constant is made in the forward pass as `torch.tensor(2.0 / torch.pi)`, and then its root is taken. Such a tensor gets PyTorch's *default* dtype, whatever the dtype of the input; unless somebody changed it, that is float32. In a float32 model this costs no more than the rounding of everything else. In a float64 computation, the constant is good to 7 or 8 digits only, and everything else to 16.
+# One more difference hides inside the tanh form. In upstream's code (S. Raschka's "LLMs from scratch") the constant is made in the forward pass as `torch.tensor(2.0 / torch.pi)`, and then its root is taken. Such a tensor gets PyTorch's *default* dtype, whatever the dtype of the input; unless somebody changed it, that is float32. In a float32 model this costs no more than the rounding of everything else. In a float64 computation, the constant is good to 7 or 8 digits only, and everything else to 16. (Which float32 number the root becomes depends on the machine's mathematical library: the nearest one, or its neighbour, which is off by somewhat more. The cell below takes the nearest, so that its result is the same everywhere.)
 
 # %%
 assert torch.tensor(2.0 / torch.pi).dtype == torch.get_default_dtype()
-root_32 = torch.sqrt(torch.tensor(2.0 / torch.pi, dtype=torch.float32))
+root_32 = torch.tensor(math.sqrt(2 / math.pi), dtype=torch.float32)
 
 
 def gelu_constant_32(x):
-    """The tanh form with √(2/π) made in float32."""
+    """The tanh form with √(2/π) rounded to float32."""
     return 0.5 * x * (1 + torch.tanh(root_32 * (x + 0.044715 * x**3)))
 
 

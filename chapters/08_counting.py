@@ -56,7 +56,7 @@ print(f"V = {V}, C = {C}, D = {D}, H = {n_heads}, L = {L}")
 #
 # ## Three kinds of layer
 #
-# A *parameter* is a number that training changes. PyTorch keeps such numbers in tensors of the type `Parameter`, and `module.parameters()` yields all of those inside a module, each once. (A frozen one, which training leaves alone, is yielded and counted all the same.) Only three kinds of layer in a GPT hold any.
+# A *parameter* is a number that training may change. PyTorch keeps such numbers in tensors of the type `Parameter`, and `module.parameters()` yields all of those inside a module, each once. (A frozen one, which a training leaves alone, is yielded and counted all the same.) Only three kinds of layer in a GPT hold any.
 #
 # - A linear layer has a weight for each pair of an input and an output, and with a bias one more number for each output.
 # - An embedding has one row of D numbers for each index.
@@ -215,7 +215,7 @@ assert all(row[-1] for row in rows) and total(lines) == count(model)
 assert total(plain_ledger(get_config("tiny"))) == 7264  # whatever this chapter's sizes
 
 # %% [markdown]
-# Two questions are answered here. The lines agree one by one, so each layer has its size. And their sum is the count of the whole model, so there is nothing besides these layers. Either alone would not be enough, as will be seen.
+# Two questions are answered here. The lines agree one by one, so each layer has its size. And their sum is the count of the whole model, so there is nothing besides these layers, as long as no two of them share a Parameter. Neither answer alone would be enough, and a section below comes back to sharing.
 #
 # Adding up the lines in letters gives the formula of chapter 7, $N = 2VD + CD + L(12D^2 + 10D) + 2D$. The comparison was made for the sizes of this chapter; the tests of the book make it for many others.
 #
@@ -238,7 +238,7 @@ assert count(GPTModel(replace(cfg, n_heads=1))) == count(model)
 # %% [markdown]
 # ## Subtracting is not tying
 #
-# Upstream (the code of S. Raschka's book) builds an untied model, counts it, and then prints the count minus V·D as the number that a tied model would have. As an estimate of another model this is right. It is not a statement about the model at hand. Here are two models with the same values in both tables. For one of them V·D is subtracted from the count; the other is tied. Both take one step with AdamW, an optimizer that keeps two more numbers for each parameter: running means of its gradient and of the gradient's square.
+# Upstream (the code of S. Raschka's book) builds an untied model, counts it, and then prints the count minus V·D as the number that a tied model would have. As an estimate of another model this is right. It is not a statement about the model at hand. Here are two models; in each of them the two tables hold the same values. For the first, V·D is subtracted from the count; the second is tied. Both take one step with AdamW, an optimizer that keeps two more numbers for each parameter: running means of its gradient and of the gradient's square.
 
 
 # %%
@@ -312,10 +312,11 @@ broken = GPTModel(cfg)
 broken.trf_blocks[-1].norm1 = nn.Identity()
 broken.trf_blocks[0].ff.layers[2].bias = None
 print(complaint(broken))
-assert complaint(model) == "nothing"
+some_ids = torch.zeros(1, 1, dtype=torch.long)  # [B, T]
+assert complaint(model) == "nothing" and broken(some_ids).shape == (1, 1, V)
 
 # %% [markdown]
-# Each line has its block, what was predicted, what was found, and the parameters that are there. Blocks are numbered from 1, PyTorch's names from 0. Both models still run, and no shape is wrong in them.
+# Each line has its block, what was predicted, what was found, and the parameters that are there. Blocks are numbered from 1, PyTorch's names from 0. The model still runs, and no shape of its results is wrong.
 #
 # Now several changes, one at a time.
 
@@ -463,7 +464,7 @@ show_table(["change", "total", "the ledger complains about", "other logits?"], r
 assert all(row[1:] == [0, "nothing", True] for row in rows)
 
 # %% [markdown]
-# Another computation from the same parameters, and nothing to count. ("Other" means that some logit moves by more than 1e-6 in float64, far above rounding.) The answer to the question of this chapter is therefore one-sided: a count that differs shows that model and prediction do not fit, and a ledger that agrees in every line shows that each layer with parameters is there, with its number of them, and none besides. It does not show that the model is right. [Chapter 9](09_parity.ipynb) compares values, and [chapter 10](10_blind_spots.ipynb) makes a catalogue of what each kind of check overlooks.
+# Another computation from the same parameters, and nothing to count. ("Other" means that some logit moves by more than 1e-6 in float64, far above rounding.) The answer to the question of this chapter is therefore one-sided: a count that differs shows that model and prediction do not fit, and a ledger that agrees in every line shows that each layer with parameters is registered, with its number of them, and none besides. It does not show that the model is right, nor even that each layer is used: a block that never calls its second norm has the same parameters. [Chapter 9](09_parity.ipynb) compares values, and [chapter 10](10_blind_spots.ipynb) makes a catalogue of what each kind of check overlooks.
 #
 # ## Where the parameters are
 #
@@ -555,7 +556,7 @@ with figure(
     ax.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.45, 1), fontsize=10)
 
 # %% [markdown]
-# Most of the largest model is blocks; nearly half of the smallest is two tables of V rows, of which one goes when they are tied. So the question whether a model is tied matters most for small ones. The figure counts parameters. It says nothing about time: a look-up in a table costs next to nothing however many rows it has, while every weight of a linear layer is used for every token.
+# Most of the largest model is blocks; nearly half of the smallest is two tables of V rows, of which one goes when they are tied. So the question whether a model is tied matters most for small ones. The figure counts parameters. It says nothing about time: a look-up in a table costs next to nothing however many rows it has, while every weight of a linear layer, the head's included, is used for every token.
 #
 # ## Four sizes, three ways of counting
 #
@@ -583,7 +584,7 @@ assert N["gpt2-xl", "tied"] == 1_557_380_800
 assert N["gpt2-xl", "tied, QKV bias"] == 1_557_611_200
 
 # %% [markdown]
-# The first column is what upstream's default configuration builds. The last is GPT-2 as it was released: its head is the token table, and its query, key and value have a bias. For the smallest model, this is where the two numbers in circulation come from:
+# The first column is what upstream's classes build. The last is GPT-2 as it was released: its head is the token table, and its query, key and value have a bias. For the smallest model, this is where the two numbers in circulation come from:
 
 # %%
 for label in variants:
@@ -593,7 +594,7 @@ print(f"{'one table, V·D':15} {one_table / 1e6:8.2f} million")
 assert N["gpt2-small", "untied"] - one_table == N["gpt2-small", "tied"]
 
 # %% [markdown]
-# "163 million" is the untied model, "124 million" the tied one, with or without the bias. Neither is a mistake, and the architecture is the same up to that one table. Whoever expects 124 and finds 163 has no layer too many; the head is a table of its own. The ledger says so in one line:
+# "163 million" is the untied model, "124 million" the tied one, with or without the bias. Neither is a mistake, and the architecture is the same up to that one table and the bias. (The paper's own table has a third number, 117 million, which its authors later called an error.) Whoever expects 124 and finds 163 has no layer too many; the head is a table of its own. The ledger says so in one line:
 
 # %%
 with torch.device("meta"):
@@ -622,16 +623,16 @@ header = ["parameters only", "bfloat16", "float32", "float32 with gradients"]
 show_table([*header, "and Adam's two states"], rows)
 
 # %% [markdown]
-# The factor 4 can be checked on the small model that took a step above: it and its gradients are still here, and its optimizer's states were counted then.
+# The factor 4 can be checked on the small model that took a step above. It takes one more, and everything is counted.
 
 # %%
-gradients = sum(parameter.grad.numel() for parameter in tied.parameters())
 states = kept(train_one_step(tied, ids))
+gradients = sum(parameter.grad.numel() for parameter in tied.parameters())
 print("parameters, gradients, states:", count(tied), gradients, states)
 assert gradients == count(tied) and states == 2 * count(tied)
 
 # %% [markdown]
-# What the table leaves out: *activations*, that is, the results of the layers, which training keeps for the backward pass. They grow with the batch and with the length of the texts and not only with the parameters, and in training they often take more than everything in the table. Left out are also Adam's step counters (one number for each Parameter), the buffers of the next section, what operations need for a moment, and what the allocator holds in reserve. Mixed precision, where parameters, gradients and states have different types, makes other factors. For this type and this optimizer the table is a lower bound: what exceeds the memory already here will not fit.
+# What the table leaves out: *activations*, that is, the results of the layers, which training keeps for the backward pass. They grow with the batch and with the length of the texts and not only with the parameters, and in training they often take more than everything in the table. Left out are also Adam's step counters (one number for each Parameter), the buffers of the next section, what operations need for a moment, and what PyTorch's allocator, the part that hands out memory, holds in reserve. Mixed precision, where parameters, gradients and states have different types, makes other factors. For this type and this optimizer the table is a lower bound: what exceeds the memory already here will not fit.
 #
 # ## Buffers
 #
@@ -706,7 +707,7 @@ from book_utils import count_buffers, count_parameters, parameter_formula
 display(ledger(cfg))
 
 # %% [markdown]
-# It must agree with the plain ledger of this chapter, in every line and for both switches, and with the closed formula. These are whole numbers. No rounding is involved, so the tolerance is none.
+# It must agree with the plain ledger of this chapter, in every line and for both switches, and with the closed formula. These are whole numbers, so exact equality is asked for.
 
 # %%
 for name in ("tiny", *GPT2):
@@ -722,7 +723,7 @@ assert ledger(cfg).memory(torch.bfloat16) == 2 * count(model)
 print("equal in every line, for five models in three variants")
 
 # %% [markdown]
-# `Ledger.check` looks for the lines under the names of this book's model and of upstream's. A model with other names is not understood: each of its parameters is reported as one that no line predicts. And as everywhere in this chapter, only sizes are compared, never values.
+# `Ledger.check` looks for the lines under the names of this book's model and of upstream's. A model with other names is not understood: each of its parameters is reported as one that no line predicts. And it compares numbers of parameters, not their shapes and not their values.
 #
 # ## When it goes wrong
 #

@@ -79,8 +79,8 @@ class Comparison:
     def table(self, measured: bool = True) -> Table:
         """A row for each stage, a column for each precision.
 
-        measured  whether a difference that is mere rounding is written with its digits, which are others on another
-                  machine, or as less than its limit
+        measured  whether a difference within its tolerance is written with its digits, which are others on another
+                  machine, or by its limits: less than what rounding explains, or more than that
         """
         dtypes = list(self.greedy)
         cells = {(line.stage, line.dtype): line for line in self.differences}
@@ -98,9 +98,13 @@ class Comparison:
 
 
 def _cell(line: StageDifference, measured: bool) -> str:
-    if line.difference <= line.rounding and not measured:
+    if not line.same:
+        return f"{line.difference:.1e}, more than {line.tolerance:.0e}"
+    if measured:
+        return f"{line.difference:.1e}"
+    if line.difference <= line.rounding:
         return f"< {line.rounding:.0e}"
-    return f"{line.difference:.1e}" + ("" if line.same else f", more than {line.tolerance:.0e}")
+    return f"> {line.rounding:.0e}, < {line.tolerance:.0e}"
 
 
 def compare(

@@ -47,6 +47,18 @@ EXERCISES = {
             "The lines of a block count once; the model has L of each.": lambda V, C, D, L, *switches: _lines(
                 V, C, D, 1, *switches
             ),
+            "Only the lines of a block are there L times; the tables, the final norm and the head stand once.": (
+                lambda V, C, D, L, *switches: [L * number for number in _lines(V, C, D, 1, *switches)]
+            ),
+            "Query, key and value have a bias with `qkv_bias` only.": lambda V, C, D, L, qkv_bias, tied: _lines(
+                V, C, D, L, True, tied
+            ),
+            "The expansion of the FFN has a bias, 4·D numbers.": lambda V, C, D, L, *switches: _lines(
+                V, C, D, L, *switches, {6: L * 4 * D * D}
+            ),
+            "The contraction of the FFN has a bias, D numbers.": lambda V, C, D, L, *switches: _lines(
+                V, C, D, L, *switches, {7: L * 4 * D * D}
+            ),
             "`tied` changes nothing yet; a tied head has 0 parameters of its own.": lambda V, C, D, L, qkv_bias, tied: (
                 _lines(V, C, D, L, qkv_bias, False)
             ),
@@ -113,6 +125,15 @@ EXERCISES = {
                 name for name in _suspects(*sizes) if name != "output head"
             ],
             "The attention output has a bias: D² + D.": lambda short, V, C, D: _suspects(short, V, C, D, {4: D * D}),
+            "The QKV projection is three maps of D·D, not one.": lambda short, V, C, D: _suspects(
+                short, V, C, D, {3: D * D}
+            ),
+            "The QKV projection has no bias here.": lambda short, V, C, D: _suspects(
+                short, V, C, D, {3: 3 * D * D + 3 * D}
+            ),
+            "These are the right names, in a set; a list has the order of the ledger.": lambda *sizes: set(
+                _suspects(*sizes)
+            ),
             "Both layers of the FFN have a bias.": lambda short, V, C, D: _suspects(
                 short, V, C, D, {6: 4 * D * D, 7: 4 * D * D}
             ),
@@ -130,12 +151,13 @@ EXERCISES = {
             "A mask is a buffer: it has no gradient and no optimizer state, and counts once.": lambda N, C, L: (
                 16 * (N + L * C * C)
             ),
-            "Adam keeps two numbers for each parameter, not one.": lambda N, C, L: 4 * (3 * N + L * C * C),
+            "The gradients, or one of Adam's two states, are missing.": lambda N, C, L: 4 * (3 * N + L * C * C),
             "The gradients, or one of Adam's states, are counted twice.": lambda N, C, L: 4 * (5 * N + L * C * C),
             "This is the memory without training: gradients and Adam's states are missing.": lambda N, C, L: (
                 4 * (N + L * C * C)
             ),
             "Adam's two states are missing.": lambda N, C, L: 4 * (2 * N + L * C * C),
+            "The masks are numbers in float32, too, 4 bytes each.": lambda N, C, L: 16 * N + L * C * C,
             "Every block keeps a mask of its own, L in all.": lambda N, C, L: 4 * (4 * N + C * C),
             "A mask has C·C numbers, not C.": lambda N, C, L: 4 * (4 * N + L * C),
             "float32 has 4 bytes; these are those of float64.": lambda N, C, L: 8 * (4 * N + L * C * C),

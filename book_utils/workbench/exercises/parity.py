@@ -42,6 +42,7 @@ _MAY_SEE = torch.ones(5, 5, dtype=torch.bool).tril()
 _WINDOW = _MAY_SEE & ~_MAY_SEE.tril(-2)  # itself and one before
 _PADDED = _MAY_SEE.clone()
 _PADDED[:, 3] = False
+_BOTH_SIDES = torch.ones(5, 5, dtype=torch.bool).tril(1).triu(-1)  # itself and both neighbours
 EXERCISES = {
     "9.1": Exercise(
         answer=lambda w: list(w.chunk(3, dim=0)),
@@ -58,6 +59,9 @@ EXERCISES = {
                 w.chunk(3, dim=0)[i] for i in (1, 0, 2)
             ],
             "The order is value, key, query; it should be query, key, value.": lambda w: list(w.chunk(3, dim=0))[::-1],
+            "`split` takes the size of a part, not the number of parts; these have three rows each.": lambda w: list(
+                w.split(3)
+            ),
             "Every third row is taken; the rows of one projection lie together.": lambda w: [w[i::3] for i in range(3)],
             "These are the numbers of the transposed weight poured into [D, D]; cut, do not reshape.": lambda w: list(
                 w.T.reshape(3, w.shape[1], w.shape[1])
@@ -93,6 +97,9 @@ EXERCISES = {
             "c_attn is transposed, c_fc and c_proj are not; all three are kept as [in, out].": lambda name, x: (
                 x.T if "c_attn" in name and x.ndim == 2 else x
             ),
+            "c_proj stays as it is, in attention and in mlp; it is a linear layer like the others.": lambda name, x: (
+                x.T if ("c_attn" in name or "c_fc" in name) and x.ndim == 2 else x
+            ),
             "The layers of the feed-forward network stay as they are; mlp is kept like attn.": lambda name, x: (
                 x.T if "attn" in name and x.ndim == 2 else x
             ),
@@ -112,6 +119,9 @@ EXERCISES = {
             ),
             "This is the last stage that does not agree; the cause is at the first.": _last,
             "This is the stage with the largest difference, which often stands behind the cause.": _largest,
+            'Where no stage parts, the text "none" is wanted, not None.': lambda ds, tol: next(
+                (stage for stage, d in ds.items() if not d <= tol), None
+            ),
             "This is the last stage that does agree; the one after it is wanted.": lambda ds, tol: (
                 [None, *ds][list(ds).index(_first(ds, tol))] if _first(ds, tol) != "none" else "none"
             ),
@@ -128,7 +138,7 @@ EXERCISES = {
     ),
     "9.4": Exercise(
         answer=lambda mask: ~mask,
-        inputs=[(_MAY_SEE,), (_WINDOW,), (_PADDED,)],
+        inputs=[(_MAY_SEE,), (_WINDOW,), (_PADDED,), (_BOTH_SIDES,)],
         mistakes={
             "The mask is as it was; there True would block what may be seen.": lambda mask: mask.clone(),
             "It is transposed: its diagonal is still True, which would hide each position from itself.": lambda mask: (
@@ -139,6 +149,7 @@ EXERCISES = {
             ).triu(1),
             "This mask is to be added to the scores, 0 and −∞. The layer takes that too, but a boolean one was asked "
             "for.": lambda mask: torch.zeros(mask.shape).masked_fill(~mask, -torch.inf),
+            "Later positions are hidden, too; the given mask may let them be seen.": lambda mask: ~mask.tril(),
             "It is turned over and transposed; positions that look are rows in both.": lambda mask: ~mask.T,
             "The diagonal is hidden as well; a position may see itself.": lambda mask: (
                 ~mask | torch.eye(len(mask), dtype=torch.bool)
@@ -178,6 +189,9 @@ EXERCISES = {
             ),
             "torch.allclose adds a relative tolerance of 1e-5 unless it is told not to (rtol=0).": lambda a, b, tol: (
                 a.shape == b.shape and torch.allclose(a, b, atol=tol)
+            ),
+            "torch.allclose spreads one tensor over the other, and its limit is wider (rtol).": lambda a, b, tol: (
+                torch.allclose(a, b, atol=tol)
             ),
             "Exactly equal is too much to ask for; two right programs round differently.": lambda a, b, tol: (
                 a.shape == b.shape and torch.equal(a, b)

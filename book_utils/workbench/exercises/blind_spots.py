@@ -1,0 +1,135 @@
+"""The exercises of chapter 10."""
+
+import math
+
+import torch
+from torch import nn
+
+from book_utils import GPTConfig, GPTModel, mutate
+from book_utils.workbench.exercises import Exercise
+
+_CFG = GPTConfig(vocab_size=7, context_length=6, emb_dim=8, n_heads=2, n_layers=1)
+_IDS = torch.tensor([[3, 0, 6, 1, 1, 5], [2, 2, 4, 0, 5, 6]])  # [B, T]
+
+
+class _LateLeak(nn.Module):
+    """Position 3 sees position 5, and nothing else is wrong."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids):
+        logits = self.model(ids)
+        logits[:, 3] += logits[:, 5]
+        return logits
+
+
+def _models():
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(1)
+        right = GPTModel(_CFG).double().eval().requires_grad_(False)
+    wrong = [mutate(right, name) for name in ("mask off by one", "no causal mask", "softmax inside")]
+    return [right, *wrong, _LateLeak(right)]
+
+
+def _moved(model, ids, changed_at, V):
+    """How far each position moves, [T], when the ids at one position are others."""
+    changed = ids.clone()
+    changed[:, changed_at] = (changed[:, changed_at] + 1) % V
+    return (model(changed) - model(ids)).abs().amax(dim=(0, 2))
+
+
+def _looks_ahead(model, ids, V):
+    return any(_moved(model, ids, t, V)[:t].max().item() > 1e-9 for t in range(1, ids.shape[1]))
+
+
+def _suspects(matrix, row):
+    return [name for name in matrix if matrix[name] == row]
+
+
+def _rows(**seen):
+    return {name: {check: check in checks for check in "PQRS"} for name, checks in seen.items()}
+
+
+_SMALL = _rows(k="PQ", l="PQR", m="Q", n="PQ", o="S")
+
+
+def _off_by(variance, eps):
+    return math.sqrt(variance + eps) / (math.sqrt(variance) + eps) - 1
+
+
+EXERCISES = {
+    "10.1": Exercise(
+        answer=_looks_ahead,
+        inputs=[(model, _IDS, _CFG.vocab_size) for model in _models()],
+        mistakes={
+            "The first id has no position before it: this probe accuses nobody.": lambda model, ids, V: (
+                _moved(model, ids, 0, V)[:0].sum().item() > 1e-9
+            ),
+            "This accuses the right model too: only the positions before the changed one may not move.": (
+                lambda model, ids, V: any(
+                    _moved(model, ids, t, V)[: t + 1].max().item() > 1e-9 for t in range(1, ids.shape[1])
+                )
+            ),
+            "A mask that is off by one moves the neighbour and not position 0; look at all earlier positions.": (
+                lambda model, ids, V: _moved(model, ids, ids.shape[1] - 1, V)[0].item() > 1e-9
+            ),
+            "Only position 1 is changed, so a leak farther back goes unseen; change one position after the other.": (
+                lambda model, ids, V: _moved(model, ids, 1, V)[0].item() > 1e-9
+            ),
+        },
+    ),
+    "10.2": Exercise(
+        answer=_suspects,
+        inputs=[(_SMALL, _SMALL[name]) for name in "klmo"] + [(_SMALL, _rows(x="R")["x"])],
+        mistakes={
+            "A check that sees nothing says something too: these rows are seen by more checks than the given one.": (
+                lambda matrix, row: [
+                    name for name in matrix if all(matrix[name][check] for check, seen in row.items() if seen)
+                ]
+            ),
+            "One check in common is too little; the whole row must be the same.": lambda matrix, row: [
+                name for name in matrix if any(matrix[name][check] and seen for check, seen in row.items())
+            ],
+            "Several mistakes can have the same row; return all their names.": lambda matrix, row: _suspects(
+                matrix, row
+            )[:1],
+            "This counts how many checks see the mistake; it matters which.": lambda matrix, row: [
+                name for name in matrix if sum(matrix[name].values()) == sum(row.values())
+            ],
+        },
+    ),
+    "10.3": Exercise(
+        answer="BC",
+        mistakes={
+            "A sees most, but nobody is left to see mistakes 5 and 6.": "A",
+            "Mistake 6 is still unseen.": "AB",
+            "Mistake 5 is still unseen.": "AC",
+            "These see everything, but two checks are enough: B and C do without A.": "ABC",
+            "These see everything. To begin with the check that sees most costs one too many; try without A.": "ADE",
+        },
+    ),
+    "10.4": Exercise(
+        answer=_off_by,
+        inputs=[(1.0, 1e-5), (0.01, 1e-5), (1e-4, 1e-5), (4.0, 1e-3)],
+        atol=1e-10,
+        mistakes={
+            "The other way round: the right divisor, √(variance + eps), goes above, since outputs are divided by it.": (
+                lambda v, eps: (math.sqrt(v) + eps) / math.sqrt(v + eps) - 1
+            ),
+            "This is the ratio of the outputs; subtract 1 for the share by which they differ.": lambda v, eps: (
+                math.sqrt(v + eps) / (math.sqrt(v) + eps)
+            ),
+            "This is the difference of the divisors; the share is asked, so divide.": lambda v, eps: (
+                math.sqrt(v + eps) - math.sqrt(v) - eps
+            ),
+            "Both divisors are standard deviations: take the root of the variance too.": lambda v, eps: (
+                math.sqrt(v + eps) / (v + eps) - 1
+            ),
+            "This holds for eps = 0 in the right layer; its eps stands inside the root.": lambda v, eps: (
+                math.sqrt(v) / (math.sqrt(v) + eps) - 1
+            ),
+        },
+    ),
+}

@@ -1,0 +1,660 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#       format_version: '1.3'
+#       jupytext_version: 1.19.6
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+
+# %% [markdown]
+# # 10 · Blind spots
+#
+# **Which check sees which mistake?**
+#
+# At the end of this chapter you can
+#
+# - break a right model on purpose, in one place at a time, and so find out what a check is worth;
+# - say for each of ten checks which wiring mistakes it cannot see, and why;
+# - choose the smallest set of checks that together see every mistake of a catalogue, and name what lies outside it.
+#
+# You need the whole model of [chapter 7](07_gpt_model.ipynb), the ledger of [chapter 8](08_counting.ipynb), and the idea of comparing two models with the same weights from [chapter 9](09_parity.ipynb).
+
+# %% tags=["parameters"]
+vocab_size: int = 16  # V, number of token ids (4 to 64)
+num_tokens: int = 8  # T, tokens in each text; the context is twice as long (4 to 16)
+emb_dim: int = 16  # D, features per position, at least 2 for each head (8 to 64)
+n_heads: int = 4  # H, attention heads; they divide emb_dim (2 to 8)
+n_layers: int = 2  # L, transformer blocks (2 to 4)
+seed: int = 26  # of the random weights and ids (0 to 4294967295)
+
+# %%
+from copy import deepcopy
+from dataclasses import replace
+from itertools import combinations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from book_utils import GELU, FeedForward, GPTConfig, LayerNorm, TransformerBlock
+from book_utils import count_parameters
+from book_utils.mutations import CHECKS, MUTATIONS, RIGHT, example_ids, measure
+from book_utils.mutations import greedy_texts, mutate, right_model, smallest_sets
+from book_utils.workbench import check, check_parameters, figure, show_table
+
+check_parameters("10_blind_spots", globals())
+if emb_dim < 2 * n_heads:
+    raise ValueError(f"{emb_dim = } is less than 2 features for each of {n_heads = }")
+torch.set_num_threads(1)  # a model this small gains nothing from more
+sizes = (vocab_size, 2 * num_tokens, emb_dim, n_heads, n_layers)  # C = 2T
+cfg = GPTConfig(*sizes, drop_rate=0.1, tie_weights=True)
+print(f"V {vocab_size} · C {2 * num_tokens} · D {emb_dim} · H {n_heads} · L {n_layers}")
+
+# %% [markdown]
+# The chapters before this one warned of many mistakes that change no shape. Each time a check was at hand that sees the mistake. But the reader of such a warning knows where to look, and somebody who writes a model does not. Which checks should be made when nobody knows what is wrong, or whether anything is?
+#
+# This chapter asks the checks themselves. It takes a right model, makes one known mistake in it, runs every check, and writes down which of them notice. Then it takes the next mistake. In software this is called *mutation testing* (DeMillo, Lipton and Sayward, 1978): a test is judged by the faults it finds when faults are put in.
+#
+# ## A right model to spoil
+#
+# The right model is the `GPTModel` of this book, whose agreement with other implementations was shown in [chapter 9](09_parity.ipynb). It is tied and has a dropout rate above 0, so that mistakes about tying and dropout can be made at all. It computes in float64. All its parameters are moved by random noise, scales, shifts and biases too; a later section shows what that is good for.
+
+# %%
+right = right_model(cfg, seed)
+ids = example_ids(cfg, seed)  # [B, T]
+logits = right(ids).detach()  # [B, T, V]
+print("ids", list(ids.shape), "-> logits", list(logits.shape))
+assert logits.shape == (*ids.shape, vocab_size)
+assert not right.training and right.out_head.weight is right.tok_emb.weight
+
+# %% [markdown]
+# ## Three mistakes by hand
+#
+# A mistake should be one small change and nothing besides. So the wrong model starts as a copy of the right one, with the same weights, and one thing is changed in it. For two of the three mistakes below a module is given another class. Its parameters stay, with their names and values; only what `forward` does with them is another.
+
+
+# %%
+class UnbiasedNorm(LayerNorm):
+    """Wrong on purpose: the variance is divided by D - 1."""
+
+    def forward(self, x):
+        variance = x.var(dim=-1, keepdim=True, unbiased=True)  # [B, T, 1]
+        x = (x - x.mean(dim=-1, keepdim=True)) / (variance + self.eps).sqrt()
+        return self.scale * x + self.shift  # [B, T, D]
+
+
+class OldShortcut(TransformerBlock):
+    """Wrong on purpose: the second sum starts from x, not from u."""
+
+    def forward(self, x):
+        u = x + self.drop_shortcut(self.att(self.norm1(x)))
+        return x + self.drop_shortcut(self.ff(self.norm2(u)))
+
+
+def with_class(old, new):
+    """A copy of the right model; its modules of class `old` have the class `new`."""
+    model = deepcopy(right)
+    for module in model.modules():
+        if type(module) is old:
+            module.__class__ = new
+    return model
+
+
+# %% [markdown]
+# The third is the copied head of [chapter 7](07_gpt_model.ipynb): the model was configured as untied, and the values of the embedding were copied into the head.
+
+# %%
+copied = deepcopy(right)
+copied.cfg = replace(cfg, tie_weights=False)  # or the model would tie itself again
+copied.out_head.weight = nn.Parameter(right.tok_emb.weight.detach().clone())
+by_hand = {
+    "variance divided by D − 1": with_class(LayerNorm, UnbiasedNorm),
+    "second sum from x": with_class(TransformerBlock, OldShortcut),
+    "copied head": copied,
+}
+rows = []
+for name, model in by_hand.items():
+    model.load_state_dict(right.state_dict())  # strict
+    difference = (model(ids) - logits).abs().max().item()
+    shape = list(model(ids).shape)
+    rows.append([name, str(shape), count_parameters(model), f"{difference:.3f}"])
+header = ["mistake", "logits", "parameters", "largest difference"]
+show_table(header, rows)
+print("parameters of the right model:", count_parameters(right))
+assert all(model(ids).shape == logits.shape for model in by_hand.values())
+assert torch.equal(copied(ids), logits)
+
+# %% [markdown]
+# All three return logits of the right shape, and all three load the right model's state dict in strict mode, without a word. Counting parameters sees the third and not the first two. Comparing logits sees the first two and not the third, whose logits are the right ones to the last bit. Neither check is better; each is blind where the other sees.
+#
+# ## Ten checks
+#
+# Here is one check in full. It changes one id at a time and asks whether any logit at an earlier position moves. It needs no right model to compare with.
+
+
+# %%
+@torch.no_grad()
+def earlier_moves(model):
+    """How far a logit moves, at most, when an id at a later position is another."""
+    largest = 0.0
+    for t in range(1, num_tokens):
+        changed = ids.clone()
+        changed[:, t] = (changed[:, t] + 1) % vocab_size
+        difference = model(changed)[:, :t] - model(ids)[:, :t]  # [B, t, V]
+        largest = max(largest, difference.abs().max().item())
+    return largest
+
+
+unmasked = mutate(right, "no causal mask")
+for name, model in [("right model", right), ("no causal mask", unmasked)]:
+    moves = earlier_moves(model)
+    print(f"{name}: {'below 1e-9' if moves < 1e-9 else f'{moves:.3f}'}")
+assert earlier_moves(right) < 1e-9 < earlier_moves(unmasked)
+
+# %% [markdown]
+# A check of this kind has two parts: a *distance* from what is right, and a *limit*. What lies within the limit passes. `book_utils.mutations` has ten of them.
+
+# %%
+show_table(
+    ["check", "what must hold", "needs"],
+    [[name, one.looks_at, one.needs] for name, one in CHECKS.items()],
+)
+
+# %% [markdown]
+# Where do the limits come from? The two for logits are those of [chapter 9](09_parity.ipynb): what two right programs may differ by, because they round in different orders, as a share of the largest logit. The causality probe compares a program with itself, and 1e-9 is far above what rounding adds up to in float64. The percentages are a choice, and a section below looks at what another choice would do.
+#
+# A check must not disturb what it looks at. Each of these works on a copy in eval mode and draws its random numbers, if a mistake makes it draw any, from a state of its own. A model that raises an error, or gives NaN where numbers are compared, does not pass.
+#
+# A check can also see too much. If the limits were so tight that a right model fails when it is written in other words, they would be useless. So the first test is a model that computes the same by other operations: LayerNorm and GELU from their formulas. No check may complain.
+
+
+# %%
+class NormInWords(LayerNorm):
+    def forward(self, x):
+        x = x - x.mean(dim=-1, keepdim=True)
+        variance = x.square().mean(dim=-1, keepdim=True)  # [B, T, 1]
+        return x * (variance + self.eps).rsqrt() * self.scale + self.shift
+
+
+class GELUInWords(GELU):
+    def forward(self, x):
+        inner = (2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3)
+        return 0.5 * x * (1 + torch.tanh(inner))
+
+
+reworded = with_class(LayerNorm, NormInWords)
+for block in reworded.trf_blocks:
+    block.ff.layers[1].__class__ = GELUInWords
+complaints = [name for name, one in CHECKS.items() if not one(reworded, right, ids)]
+print("checks that complain about the right model in other words:", len(complaints))
+assert complaints == []
+
+# %% [markdown]
+# ## The catalogue
+#
+# The mistakes are classics: each has been made, or is easily made, by somebody who writes a GPT. `mutate(model, name)` returns a copy with that mistake in it. The last column says what would be right.
+
+# %%
+show_table(
+    ["mistake", "what is wrong", "what would be right"],
+    [[name, one.wrong, one.right] for name, one in MUTATIONS.items()],
+)
+
+# %% [markdown]
+# Some of these are right elsewhere. Dividing by the root of the mean square is RMSNorm (Zhang and Sennrich, 2019); post-norm and the factor √D at the embedding are the first Transformer's (Vaswani et al., 2017); parallel branches were chosen on purpose for PaLM (Chowdhery et al., 2022). They are mistakes here because the model is to compute what GPT-2 computes, with GPT-2's weights.
+#
+# ## Every check on every mistake
+#
+# `measure` makes the right model for a configuration and a seed, makes every mistake in it, and returns the distance for each check. What exceeds the limit is seen. The first row is the right model itself.
+
+# %%
+distances = measure(cfg, seed)
+matrix = {
+    name: {one: distance > CHECKS[one].limit for one, distance in row.items()}
+    for name, row in distances.items()
+}
+rows = [
+    [name, *("×" if seen else "·" for seen in row.values())]
+    for name, row in matrix.items()
+]
+show_table(["× seen, · not seen", *CHECKS], rows)
+assert not any(matrix[RIGHT].values())
+assert all(any(matrix[name].values()) for name in MUTATIONS)
+
+# %% [markdown]
+# The two assertions are what the table is kept for: the right model passes every check, and every mistake is seen by at least one. For the rest of the chapter the matrix is read by columns.
+
+# %%
+total = len(MUTATIONS)
+seen_by, blind_to = {}, {}  # check -> names of mistakes
+for one in CHECKS:
+    seen_by[one] = [name for name in MUTATIONS if matrix[name][one]]
+    blind_to[one] = [name for name in MUTATIONS if not matrix[name][one]]
+
+
+def listed(names):
+    """Up to five names, or how many there are."""
+    return ", ".join(names) if len(names) <= 5 else f"{len(names)} of the mistakes"
+
+
+print(total, "mistakes,", len(CHECKS), "checks")
+
+# %% [markdown]
+# The same matrix as a picture; the order of rows and columns is the same.
+
+# %% jupyter={"source_hidden": true} tags=["hide-input"]
+words = [
+    f"There are {total + 1} rows, the right model and {total} mistakes, and {len(CHECKS)} columns, one for each check."
+]
+for one in CHECKS:
+    if not seen_by[one]:
+        words.append(f"The column “{one}” is empty: it sees none of the mistakes.")
+    elif len(seen_by[one]) <= len(blind_to[one]):
+        words.append(f"“{one}” sees {len(seen_by[one])}: {', '.join(seen_by[one])}.")
+    else:
+        words.append(
+            f"“{one}” sees {len(seen_by[one])} and is blind to {listed(blind_to[one])}."
+        )
+words.append("The row of the right model is empty, and no other row is.")
+grid = [[int(seen) for seen in row.values()] for row in matrix.values()]
+with figure(
+    "blind_spots",
+    alt=f"A grid of {total + 1} rows, the right model and the mistakes, and {len(CHECKS)} columns, the checks: "
+    "a grey cell with a cross where a check sees a mistake, a white cell with a dot where it does not.",
+    words=words,
+    data={"rows": list(matrix), "checks": list(CHECKS), "seen": grid},
+    size=(7.2, 10.6),
+) as ax:
+    ax.imshow(grid, cmap="Greys", vmin=0, vmax=2.4, aspect="auto")
+    for y, row in enumerate(grid):
+        for x, seen in enumerate(row):
+            ax.text(x, y, "×" if seen else "·", ha="center", va="center")
+    ax.set_xticks(range(len(CHECKS)), list(CHECKS), rotation=45, ha="left")
+    ax.set_yticks(range(len(matrix)), list(matrix))
+    ax.set_xticks([x - 0.5 for x in range(1, len(CHECKS))], minor=True)
+    ax.set_yticks([y - 0.5 for y in range(1, len(matrix))], minor=True)
+    ax.grid(False)
+    ax.grid(which="minor", color="white", linewidth=1.5)
+    ax.tick_params(which="both", length=0, top=False, labeltop=True, labelbottom=False)
+
+# %% [markdown]
+# ## What each check is blind to
+#
+# How many mistakes does each check see, and which does it miss? Where the list is long, its length stands for it.
+
+# %%
+rows = [
+    [one, f"{len(seen_by[one])} of {total}", listed(blind_to[one])] for one in CHECKS
+]
+show_table(["check", "sees", "is blind to"], rows)
+
+# %% [markdown]
+# Some of this depends on the weights and on the limits. Some of it must be so, whatever they are. The next cell asserts the second kind; the paragraphs after it give the reasons.
+
+# %%
+values_equal = {"detached shortcut", "copied head"}
+fewer_or_more = {"one norm for both", "first block repeated", "copied head"}
+looks_ahead = {
+    *("norm along the tokens", "no causal mask", "mask off by one"),
+    *("mask turned round", "mask after softmax", "softmax over queries"),
+    *("heads by view alone", "heads not put back", "dropout in eval"),
+}
+assert seen_by["shapes"] == seen_by["strict load"] == []
+assert set(seen_by["count"]) == fewer_or_more
+assert set(seen_by["causality"]) == looks_ahead
+assert set(blind_to["float64 logits"]) == values_equal
+assert {*values_equal, "softmax inside"} <= set(blind_to["greedy string"])
+assert values_equal <= set(blind_to["statistics"])
+assert set(seen_by["float32 logits"]) <= set(seen_by["float64 logits"])
+print("asserted")
+
+# %% [markdown]
+# **Shapes** see nothing in this catalogue, which was made of mistakes that keep them. They see another kind, early and cheaply: a dimension that does not fit, a head of the wrong width.
+#
+# **Counting** sees a module that is used twice, and a tie that is none. It is blind to everything that a right set of parameters can be used for wrongly: order, masks, axes, constants, activations. Equal counts do not prove equal models.
+#
+# **Strict loading** compares names and shapes. Two names for one Parameter are no obstacle: with a shared norm, or a repeated block, the values are written twice into one place, and the last ones stay. It would see a missing layer or a layer under another name.
+#
+# **Statistics** see what changes the size or the offset of the numbers somewhere on the way, and a part that is not called. They are blind to a change that is smaller than their limit, and to one that gives the right values with a wrong gradient. Averages also forget *which* number stands where: a change that only exchanges values among positions or features can leave them near the right ones.
+#
+# **The causality probe** sees exactly the mistakes that let a later id act on an earlier position. Some have nothing to do with the mask: a norm over the tokens, and heads that were cut or joined along the wrong axis, so that numbers of different positions meet. It also sees dropout that should be silent, because two calls are no longer alike. To everything that stays causal it is blind. In return it needs no right model.
+#
+# **Gradients** see what passes values on and stops the gradient, and Parameters that are one too many or one too few. Both are invisible in the logits. They are blind to small changes, as the statistics are.
+#
+# **The greedy string** looks at the place of the largest logit and forgets the rest. A softmax keeps that place, so a model with a softmax inside writes the same text. Any mistake that is small beside the gap between the largest and the second logit can go unseen.
+#
+# **Logits in float32** are compared with room for rounding, and a mistake that is smaller than that room hides in it. **Logits in float64** leave far less room. What stays unseen there has the right logits: a gradient that is cut, a head that is a copy. They are the right function with the wrong training.
+#
+# **The loss after a few steps** sees what acts on training, forward or backward. A few steps on one batch are little, and a limit is needed here too, so a small mistake passes.
+#
+# ## Fresh weights hide mistakes
+#
+# A fresh LayerNorm has the scale 1 and the shift 0. What happens if the right model is left like that? Run the matrix again with no noise on the parameters and list the rows that change.
+
+# %%
+fresh = {
+    name: {one: distance > CHECKS[one].limit for one, distance in row.items()}
+    for name, row in measure(cfg, seed, spread=0).items()
+}
+
+
+def crosses(row):
+    """The checks that see a mistake, as one string."""
+    return " ".join("×" if seen else "·" for seen in row.values())
+
+
+changed = [name for name in MUTATIONS if fresh[name] != matrix[name]]
+rows = [[name, crosses(fresh[name]), crosses(matrix[name])] for name in changed]
+print("checks, from left to right:", ", ".join(CHECKS))
+show_table(["mistake", "fresh weights", "stirred weights"], rows)
+assert {"one norm for both", "scale and shift unused"} <= set(changed)
+for name in ("one norm for both", "scale and shift unused"):
+    assert matrix[name]["float64 logits"] and not fresh[name]["float64 logits"]
+
+# %% [markdown]
+# Two mistakes leave the logits of a fresh model as they are. Two norms that are both at 1 and 0 are one function, so it does not matter which of them is used; and a norm that leaves aside a scale of 1 and a shift of 0 leaves aside nothing. Both would show as soon as trained weights are loaded. Other rows may change as well, because the fresh model has other values. A comparison of two models is worth more when no parameter has a value that makes its use optional.
+#
+# ## Equal strings
+#
+# To compare what two models write is tempting: the result is text, and equal text looks like proof. Which mistakes write the same text from every first id, although their logits are others?
+
+# %%
+same_text = [
+    name for name in blind_to["greedy string"] if matrix[name]["float64 logits"]
+]
+rows = [[name, f"{distances[name]['float64 logits']:.0e}"] for name in same_text]
+show_table(["same text, other logits", "difference, as a share of the largest"], rows)
+assert "softmax inside" in same_text
+
+# %% [markdown]
+# And this check asked for V texts, one from each first id. Usually one is compared. How many of the mistakes does a single text see, with the best and with the worst choice of its first id? Dropout in eval is left out here, since it writes another text each time.
+
+# %%
+expected = greedy_texts(right)  # [V, C - 1]
+differs = torch.stack(
+    [
+        (greedy_texts(mutate(right, name)) != expected).any(dim=1)  # [V]
+        for name in MUTATIONS
+        if name != "dropout in eval"
+    ]
+)  # [mistakes, V]
+per_text = differs.sum(dim=0)  # [V]
+print(f"of {len(differs)} mistakes")
+print("all texts together see", differs.any(dim=1).sum().item())
+print("one text sees from", per_text.min().item(), "to", per_text.max().item())
+distinct = sum(len(text.unique()) for text in expected) / vocab_size
+print(f"different ids in a text of {expected.shape[1]}, on average: {distinct:.1f}")
+
+# %% [markdown]
+# A text depends on few of the logits that lead to it. And the last line says that the texts of this model repeat themselves; where a text has run into a repetition, its rest says little more. What the numbers are for trained weights is not shown here. That an equal string is no proof holds for them as well.
+#
+# ## A check is as sharp as its limit
+#
+# The statistics and the gradients have a limit of 1 %. What would they see with another?
+
+# %%
+rows = []
+for limit in (0.5, 0.1, 0.01, 0.0001):
+    row = [f"{100 * limit:g} %"]
+    for one in ("statistics", "gradients"):
+        row.append(sum(distances[name][one] > limit for name in MUTATIONS))
+    rows.append(row)
+show_table(["limit", "seen by statistics", "seen by gradients"], rows)
+
+# %% [markdown]
+# With a wide limit statistics see gross mistakes only. A narrow one finds more, but it presupposes that the right numbers are known so exactly: the same weights, the same ids, a right model that has computed them. Whoever has that can compare the logits as well. Where no right model is at hand, and all one knows is that the numbers should be "about 1", only a wide limit can be had.
+#
+# ## The smallest set
+#
+# Ten checks are many. Which of them could be left out? Try every set of one check, then every set of two, and so on, until some set sees all mistakes.
+
+
+# %%
+def sees_all(chosen):
+    """Whether every mistake is seen by at least one of the chosen checks."""
+    return all(any(matrix[name][one] for one in chosen) for name in MUTATIONS)
+
+
+found = []
+for size in range(1, len(CHECKS) + 1):
+    found = [chosen for chosen in combinations(CHECKS, size) if sees_all(chosen)]
+    if found:
+        break
+for chosen in found:
+    print(" + ".join(chosen))
+assert found == smallest_sets(matrix)
+assert size == 2 and ("gradients", "float64 logits") in found
+
+# %% [markdown]
+# No single check is enough, and two are. The logits in float64 with the gradients are always one of the answers: the first misses only what has the right logits, and the second sees just that. This is the practical result of the chapter: *compare values in double precision, and gradients besides*.
+#
+# Trying all sets is feasible for ten checks, since there are only $2^{10}$. For many it is not: this is the set-covering problem, which is NP-hard (its yes-or-no form is one of Karp's 21, 1972).
+#
+# The smallest set presupposes a right model with the same weights. What is left for someone who has none?
+
+# %%
+alone = [one for one in CHECKS if CHECKS[one].needs != "a right model"]
+without = [name for name in MUTATIONS if any(matrix[name][one] for one in alone)]
+print("checks that need no right model:", ", ".join(alone))
+print(f"together they see {len(without)} of {total} mistakes")
+assert set(without) == fewer_or_more | looks_ahead
+
+# %% [markdown]
+# ## What no check here can see
+#
+# The catalogue is finite, and so is the list of checks. Four kinds of mistake pass all ten.
+#
+# **What acts in training only.** All checks run in eval mode. A second dropout at the end of the feed-forward network, on top of the one on the branch, is not active there. It is a classic as well: a public report on upstream (the code of S. Raschka's book, issue 105) is about such a dropout.
+
+
+# %%
+class DroppingFeedForward(FeedForward):
+    """Wrong on purpose: the block drops on its branch already."""
+
+    def forward(self, x):
+        return F.dropout(super().forward(x), cfg.drop_rate, self.training)
+
+
+dropping_twice = with_class(FeedForward, DroppingFeedForward)
+still = [one for one, by in CHECKS.items() if not by(dropping_twice, right, ids)]
+print("seen by:", ", ".join(still) or "none")
+x = torch.ones(*ids.shape, emb_dim, dtype=torch.float64)  # [B, T, D]
+for name, model in [("right", right), ("dropping twice", dropping_twice)]:
+    ff = deepcopy(model.trf_blocks[0].ff).train()
+    print(f"{name}: zeros in training? {bool((ff(x) == 0).any())}")
+assert still == []
+
+# %% [markdown]
+# No check sees it. It takes another look, in training mode: a feed-forward network by itself should not return zeros.
+#
+# **What the reference has too.** If both models have the mistake, comparing finds no difference. Only a check that needs no right model can still see it.
+
+# %%
+rows = []
+for name in ("unbiased variance", "no causal mask", "one norm for both"):
+    wrong = mutate(right, name)
+    still = [
+        one for one, by in CHECKS.items() if not by(mutate(right, name), wrong, ids)
+    ]
+    rows.append([name, ", ".join(still) or "none"])
+show_table(["mistake, made in both models", "seen by"], rows)
+assert [row[1] for row in rows] == ["none", "causality", "count"]
+
+# %% [markdown]
+# That is why [chapter 9](09_parity.ipynb) compares with programs that other people wrote: the more independent the reference, the less likely it shares the mistake. Checks against a formula or a property, such as causality, are independent of every program.
+#
+# **A wrong configuration.** The number of heads is in no shape and in no count. A model with another number loads the same weights. Comparing sees it, as long as the reference was given the right number.
+
+# %%
+one_head = deepcopy(right)
+for block in one_head.trf_blocks:
+    block.att.num_heads, block.att.head_dim = 1, emb_dim
+still = [one for one, by in CHECKS.items() if not by(one_head, right, ids)]
+print(f"1 head in place of {n_heads}, seen by: {', '.join(still)}")
+both = [one for one, by in CHECKS.items() if not by(one_head, one_head, ids)]
+print("the same in both models, seen by:", ", ".join(both) or "none")
+assert "float64 logits" in still and both == []
+assert not {"shapes", "count", "strict load", "causality"} & set(still)
+
+# %% [markdown]
+# **What is outside the model.** Ids that another tokenizer made, texts cut in the wrong place, targets that are not shifted: every check here starts with ids and takes them as given.
+#
+# So a model that passes has none of the listed mistakes, on these ids and with these weights. It is not thereby right.
+#
+# ## The final form
+#
+# `book_utils.mutations` holds the catalogue, the checks and the search. Its first mistake and its old shortcut should be the two classes written by hand above: the same formula, so only rounding may differ, and 1e-12 of logits of this size is far above it. Its probe should agree with the one written above about every mistake that draws no random numbers.
+
+# %%
+pairs = {
+    "unbiased variance": by_hand["variance divided by D − 1"],
+    "old shortcut": by_hand["second sum from x"],
+    "copied head": by_hand["copied head"],
+}
+for name, model in pairs.items():
+    limit = 1e-12 * logits.abs().max().item()
+    torch.testing.assert_close(mutate(right, name)(ids), model(ids), rtol=0, atol=limit)
+for name in MUTATIONS:
+    if name != "dropout in eval":
+        moves = earlier_moves(mutate(right, name)) > 1e-9
+        assert moves == matrix[name]["causality"]
+print("same mistakes, same verdicts")
+try:
+    mutate(right, "postnorm")
+except ValueError as error:
+    print(error)
+
+# %% [markdown]
+# A test of this book compares the whole matrix of the default sizes with a kept one, and fails when a listed mistake is seen by no check, or when the right model is accused. Whoever adds a mistake that nothing sees has found a blind spot, and the test says so.
+#
+# ## When it goes wrong
+#
+# | Symptom | Cause | How to tell | Mend |
+# |---|---|---|---|
+# | All shapes fit, all weights load, the text is odd | a wiring mistake | compare logits in float64 with a reference | stage by stage, to the first that differs |
+# | The greedy text is right, the probabilities are not | a softmax inside, or a small difference in the logits | compare logits | compare values, not text |
+# | Equal on a fresh model, different on trained weights | scales of 1 and shifts of 0 hid it | stir all parameters | compare with stirred weights |
+# | Equal logits, different training | a cut gradient, or a copied head | compare gradients, count Parameters | assign the Parameter; no `detach` on the stream |
+# | A difference near 1e-5 of the logits in float32 | rounding, or eps in the wrong place | the same in float64 | it stays in float64 when it is a mistake |
+# | Earlier logits move, and the mask is right | an axis: heads, or the norm | the causality probe on one part after the other | view, then transpose; norm along the last axis |
+# | Two calls differ in eval mode | dropout that does not listen | call twice | a module for dropout, or the rate 0 outside training |
+# | Every check passes and the model is still wrong | the reference shares the mistake, or the mistake is outside | another reference; look at ids and configuration | check against a property |
+#
+# ## Exercises
+#
+# ::::{admonition} Exercise 10.1 · A probe of your own
+#
+# Write a check that tells whether a model looks ahead, without a right model. `model` takes ids `[B, T]` and returns logits `[B, T, V]`. Return `True` where some logit moves by more than 1e-9 although all ids up to its position stayed the same. Among the models it is tried on is one whose mask is off by one.
+#
+# ::::
+
+
+# %% tags=["exercise"]
+def looks_into_the_future(model, ids, vocab_size):
+    """True or False"""
+    ...  # your lines here
+
+
+check("10.1", looks_into_the_future)
+
+# %% [markdown]
+# ::::{dropdown} Answer
+#
+# ```python
+# for t in range(1, ids.shape[1]):
+#     changed = ids.clone()
+#     changed[:, t] = (changed[:, t] + 1) % vocab_size
+#     if (model(changed) - model(ids))[:, :t].abs().max() > 1e-9:
+#         return True
+# return False
+# ```
+#
+# It is not enough to change the last id and look at the first logit: with a mask that is off by one, and one block, the last id is seen from one position earlier and from no other. Nor is it enough to change one id only, since a leak may be anywhere.
+#
+# ::::
+#
+# ::::{admonition} Exercise 10.2 · From the fingerprint to the name
+#
+# A row of the matrix is a fingerprint of its mistake. Somebody has run all checks on a model and hands you the row. Return the names of all mistakes in `matrix` that have exactly this row, in the order of the matrix. `matrix` is a dictionary, name -> row, and a row is a dictionary, check -> True or False.
+#
+# ::::
+
+
+# %% tags=["exercise"]
+def suspects(matrix, row):
+    """A list of names"""
+    ...  # your lines here
+
+
+check("10.2", suspects)
+
+# %% [markdown]
+# ::::{dropdown} Answer
+#
+# `return [name for name, seen in matrix.items() if seen == row]`
+#
+# Try it on the matrix of this chapter, `suspects(matrix, matrix["exact GELU"])`, and on a commoner row. Many mistakes share a fingerprint, so the checks tell *that* something is wrong better than *what*. To find the place, compare stage by stage.
+#
+# ::::
+#
+# ::::{admonition} Exercise 10.3 · Cover by hand
+#
+# Six mistakes and five checks. A sees the mistakes 1, 2, 3, 4. B sees 1, 2, 5. C sees 3, 4, 6. D sees 5 alone, E sees 6 alone. Which smallest set of checks sees all six? Write its letters in order of the alphabet, as one string such as `"ABD"`.
+#
+# ::::
+
+# %% tags=["exercise"]
+smallest_cover = ...  # your string here
+
+check("10.3", smallest_cover)
+
+# %% [markdown]
+# ::::{dropdown} Answer
+#
+# `smallest_cover = "BC"`
+#
+# B sees 1, 2, 5 and C sees 3, 4, 6. The obvious method, to take the check that sees most and then the one that sees most of what is left, begins with A and ends with three. It is quick and often good, and it is no proof of the minimum.
+#
+# ::::
+#
+# ::::{admonition} Exercise 10.4 · How small is a small mistake?
+#
+# With eps outside the root LayerNorm divides by √variance + eps; right is √(variance + eps). By which share is the normalized output off? Write (wrong − right) / right as a function of the variance and eps. Then try it with eps = 1e-5 and the variances 1, 0.01 and 0.0001.
+#
+# ::::
+
+
+# %% tags=["exercise"]
+def share_off(variance, eps):
+    """(wrong - right) / right"""
+    ...  # your line here
+
+
+check("10.4", share_off)
+
+# %% [markdown]
+# ::::{dropdown} Answer
+#
+# `return math.sqrt(variance + eps) / (math.sqrt(variance) + eps) - 1`, after `import math`.
+#
+# The outputs are in the inverse ratio of the divisors. For a variance near 1 the share is about −eps/2, which float32 comparisons cannot tell from rounding. For a small variance it is larger by orders of magnitude, and changes its sign. How visible a mistake is depends on the numbers that run through it, so the matrix belongs to its weights as much as to its checks.
+#
+# ::::
+#
+# ## What you have now
+#
+# - A way to judge checks: break a right model in one place, and see who notices. It takes a copy and one changed class.
+# - For each of ten checks its blind spots with their reasons: what it averages, rounds, or never looks at.
+# - A smallest set, found by trying all: logits in float64 together with gradients. And four kinds of mistake that lie outside it.
+#
+# The model is built, counted, compared, and its checks are checked. So far it has only been asked for scores. How does it write a text?
+#
+# **Sources.** R. DeMillo, R. Lipton, F. Sayward, "Hints on Test Data Selection: Help for the Practicing Programmer", IEEE Computer 11(4), 1978 (judging tests by mutations). R. Karp, "Reducibility Among Combinatorial Problems", 1972 (set covering). J. L. Ba, J. R. Kiros, G. Hinton, "Layer Normalization", 2016, arXiv:1607.06450, equation 4. B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", 2019, arXiv:1910.07467. D. Hendrycks, K. Gimpel, "Gaussian Error Linear Units", 2016, arXiv:1606.08415, section 2. A. Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762, sections 3.1 (post-norm), 3.2.1 (the scale 1/√d) and 3.4 (the embedding times √D). A. Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022, arXiv:2204.02311, section 2 (parallel layers). O. Press, L. Wolf, "Using the Output Embedding to Improve Language Models", 2017, arXiv:1608.05859. A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3; its reference code, `src/model.py` of openai/gpt-2. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, chapter 4; its code, rasbt/LLMs-from-scratch, `ch04/01_main-chapter-code`.
