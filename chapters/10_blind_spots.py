@@ -213,7 +213,7 @@ show_table(
 #
 # ## Every check on every mistake
 #
-# `measure` makes the right model for a configuration and a seed, makes every mistake in it, and returns the distance for each check. What exceeds the limit is seen. The first row is the right model itself.
+# `measure` makes the right model for a configuration and a seed, makes every mistake in it, and returns the distance for each check. What exceeds the limit is seen. The first row is the right model itself; the columns are the checks, by their numbers.
 
 # %%
 distances = measure(cfg, seed)
@@ -225,7 +225,9 @@ rows = [
     [name, *("×" if seen else "·" for seen in row.values())]
     for name, row in matrix.items()
 ]
-show_table(["× seen, · not seen", *CHECKS], rows)
+print(" · ".join(f"{number} {one}" for number, one in enumerate(CHECKS, 1)))
+numbers = [str(number) for number in range(1, len(CHECKS) + 1)]
+show_table(["× seen, · not seen", *numbers], rows)
 assert not any(matrix[RIGHT].values())
 assert all(any(matrix[name].values()) for name in MUTATIONS)
 
@@ -248,7 +250,7 @@ def listed(names):
 print(total, "mistakes,", len(CHECKS), "checks")
 
 # %% [markdown]
-# The same matrix as a picture; the order of rows and columns is the same.
+# The same matrix as a picture, with the names of the checks; the order of rows and columns is the same.
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
 words = [
