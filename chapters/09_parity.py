@@ -83,7 +83,7 @@ print("ids", list(ids.shape), "-> logits", list(model(ids).shape))
 
 # %%
 def difference(ours, theirs):
-    """The largest difference in print; "rounding" up to 1e-12 of the largest value or 1."""
+    """The largest difference in print; "rounding" up to 1e-12 of the largest value."""
     if ours.shape != theirs.shape:
         raise ValueError(f"{list(ours.shape)} beside {list(theirs.shape)}")
     largest = (ours - theirs).abs().max().item()
