@@ -13,6 +13,9 @@ from book_utils import get_config
 # nbval's kernels, too, run without the IPython settings of whoever runs the tests.
 settings_of_nobody = tempfile.TemporaryDirectory(prefix="ipython-")  # removed at exit
 os.environ["IPYTHONDIR"] = settings_of_nobody.name
+# There are as many workers as cores. With one thread each, they and the kernels they start do not fight for them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
 # The same examples on every run: a red test is red again for the one who mends it. No deadline: machines differ.
 settings.register_profile("book", derandomize=True, deadline=None, max_examples=40)
 settings.load_profile("book")
