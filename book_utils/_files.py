@@ -11,8 +11,10 @@ from pathlib import Path
 def replacing(path: Path) -> Iterator[Path]:
     """Give a file beside `path` to write to; at the end it takes the place of `path`, after an error it is removed.
 
-    So a reader, or a power cut, finds the old content or the new, never a part.
+    So a reader, or a power cut, finds the old content or the new, never a part. A link stays, and its target is
+    replaced.
     """
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)

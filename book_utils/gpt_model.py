@@ -68,16 +68,17 @@ def _one_head(model, state_dict, prefix, *_):
     given = [state_dict[name] for name in names if name in state_dict]
     if not given or not model._shares_table():
         return
-    if _differ(given[0], given[-1]):
+    if tables_differ(given[0], given[-1]):
         raise ValueError("tie_weights is True, but tok_emb.weight and out_head.weight differ in the state dict")
     for name in names:
         state_dict[name] = given[0]
 
 
-def _differ(a, b):
+def tables_differ(a: Tensor, b: Tensor) -> bool:
+    """Whether two tables, of any precision, hold other values; not on the meta device, where there are none."""
     if a is b or a.is_meta or b.is_meta:
         return False
-    return a.shape != b.shape or not torch.allclose(a, b, rtol=0, atol=0, equal_nan=True)
+    return a.shape != b.shape or not torch.allclose(a.double(), b.double(), rtol=0, atol=0, equal_nan=True)
 
 
 def _tie_again(model, _):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from book_utils.config import GPTConfig
-from book_utils.gpt_model import GPTModel
+from book_utils.gpt_model import GPTModel, tables_differ
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Layout:
 
     def from_ours(self, state: Mapping[str, Tensor], cfg: GPTConfig) -> dict[str, Tensor]:
         """Our state dict as theirs. ValueError, naming all keys, unless `state` fits a GPTModel with `cfg`."""
-        ours = _shapes(cfg)
+        ours = shapes(cfg)
         raise_unless_equal(state, ours, optional=("out_head.weight",) if cfg.tie_weights else ())
         out = {}
         for name, parts in self._names(cfg).items():
@@ -53,16 +53,14 @@ class Layout:
         """Their state dict as ours, the head included.
 
         ValueError, naming all of them, for missing, unknown and misshapen keys, and for values that GPTModel has no
-        place for (a bias of query, key and value that is not zero, where `cfg` has none).
+        place for (a bias of query, key and value that is not zero where `cfg` has none, two tables where it has one).
         """
         state = self.without_constants(state)
         names = self._names(cfg)
         if self.prefix and not any(key.startswith(self.prefix) for key in state):
             names = {ours: [part.removeprefix(self.prefix) for part in parts] for ours, parts in names.items()}
-        shapes = _shapes(self._widest(cfg))
-        expected = {
-            part: self._shape(part, shapes[name], len(parts)) for name, parts in names.items() for part in parts
-        }
+        ours = shapes(self._widest(cfg))
+        expected = {part: self._shape(part, ours[name], len(parts)) for name, parts in names.items() for part in parts}
         without_head = not self.head or cfg.tie_weights
         raise_unless_equal(state, expected, optional=names["out_head.weight"] if without_head else ())
         out = {}
@@ -70,9 +68,13 @@ class Layout:
             if parts[0] in state:
                 rows = [state[part].T if re.search(self.transposed, part) else state[part] for part in parts]
                 out[name] = (torch.cat(rows) if len(rows) > 1 else rows[0]).contiguous()
-        if "out_head.weight" not in out:
-            table = out["tok_emb.weight"]
-            out["out_head.weight"] = table if cfg.tie_weights else table.clone()
+        table = out["tok_emb.weight"]
+        if cfg.tie_weights:
+            if tables_differ(table, out.get("out_head.weight", table)):
+                both = " and ".join(names[name][0] for name in ("tok_emb.weight", "out_head.weight"))
+                raise ValueError(f"tie_weights is True, but {both} differ")
+            out["out_head.weight"] = table
+        out.setdefault("out_head.weight", table.clone())
         self._drop_zero_bias(out, names, cfg)
         return out
 
@@ -82,7 +84,7 @@ class Layout:
 
     def _names(self, cfg: GPTConfig) -> dict[str, list[str]]:
         """Our name -> their names."""
-        return {name: list(self._parts(name)) for name in _shapes(self._widest(cfg))}
+        return {name: list(self._parts(name)) for name in shapes(self._widest(cfg))}
 
     def _widest(self, cfg: GPTConfig) -> GPTConfig:
         return replace(cfg, qkv_bias=cfg.qkv_bias or self.qkv_bias)
@@ -99,14 +101,15 @@ class Layout:
         return shape[::-1] if re.search(self.transposed, part) else shape
 
     def _drop_zero_bias(self, state: dict[str, Tensor], names: Mapping[str, list[str]], cfg: GPTConfig) -> None:
-        extra = [name for name in state if name not in _shapes(cfg)]
+        extra = [name for name in state if name not in shapes(cfg)]
         wrong = [names[name][0] for name in extra if state.pop(name).any()]
         if wrong:
             raise ValueError(f"qkv_bias is False, but the weights have a bias that is not zero: {', '.join(wrong)}")
 
 
 @cache
-def _shapes(cfg: GPTConfig) -> dict[str, list[int]]:
+def shapes(cfg: GPTConfig) -> dict[str, list[int]]:
+    """The names and shapes in the state dict of a GPTModel, without making one."""
     with torch.device("meta"):
         return {name: list(value.shape) for name, value in GPTModel(cfg).state_dict().items()}
 
@@ -173,10 +176,15 @@ TORCH = Layout(
 )
 
 
+def is_hugging_face(keys: Iterable[str]) -> bool:
+    """Whether one of these names is one of GPT-2's own."""
+    return any(re.match(r"(transformer\.)?(wte|wpe|h\.\d+|ln_f)\.", key) for key in keys)
+
+
 def layout_of(keys: Iterable[str]) -> Layout:
     """The layout that these names belong to: the book's, upstream's or Hugging Face's. ValueError for any other."""
     keys = list(keys)
-    if any(re.match(r"(transformer\.)?(wte|wpe|h\.\d+|ln_f)\.", key) for key in keys):
+    if is_hugging_face(keys):
         return HUGGING_FACE
     if any(re.match(r"(tok_emb|pos_emb|trf_blocks|final_norm|out_head)\.", key) for key in keys):
         return UPSTREAM if any(".att.W_" in key for key in keys) else BOOK

@@ -106,9 +106,106 @@ def test_what_has_no_values_is_not_saved(cfg, tmp_path):
         empty = GPTModel(cfg)
     with pytest.raises(ValueError, match="meta device"):
         save_model(empty, tmp_path / "m.safetensors")
-    with pytest.raises(TypeError, match="takes a GPTModel, got Linear"):
+    with pytest.raises(TypeError, match="model must be a GPTModel, got Linear"):
         save_model(torch.nn.Linear(1, 1), tmp_path / "m.safetensors")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("as_readers_see")
+def test_what_could_not_be_loaded_again_is_not_saved(model, tmp_path):
+    path = tmp_path / "m.safetensors"
+
+    def refused(candidate, words, error=ValueError):
+        with pytest.raises(error, match=words):
+            save_model(candidate, path)
+        assert list(tmp_path.iterdir()) == []
+
+    headed = GPTModel(model.cfg)
+    headed.out_head = torch.nn.Linear(16, 2)
+    refused(headed, r"another shape: out_head\.weight is \[2, 16\], not \[16, 16\]")
+    headed.out_head = torch.nn.Identity()
+    refused(headed, r"missing: out_head\.weight")
+    more = GPTModel(model.cfg)
+    more.extra = torch.nn.Linear(2, 2)
+    refused(more, r"unknown: extra\.weight")
+    shared = GPTModel(model.cfg)
+    shared.trf_blocks[1].norm2 = shared.trf_blocks[0].norm1
+    refused(shared, r"two of one Parameter: trf_blocks\.0\.norm1\.scale and trf_blocks\.1\.norm2\.scale; trf")
+    part = GPTModel(model.cfg)
+    part.final_norm.to("meta")
+    refused(part, "on the meta device")
+    with pytest.raises(TypeError, match="overwrite must be True or False, got 'no'"):
+        save_model(model, path, overwrite="no")
+    path.mkdir()
+    with pytest.raises(FileExistsError, match=r"m\.safetensors exists"):
+        save_model(model, path, overwrite=True)
+
+
+def test_a_model_is_saved_as_it_is_tied_and_not_as_it_was_configured(cfg, tmp_path, ids):
+    by_hand = GPTModel(cfg).eval()
+    by_hand.out_head.weight = by_hand.tok_emb.weight
+    parted = GPTModel(replace(cfg, tie_weights=True)).eval()
+    parted.out_head = torch.nn.Linear(16, 16, bias=False)
+    for name, model, tied in [("hand", by_hand, True), ("parted", parted, False)]:
+        save_model(model, tmp_path / name)
+        loaded = load_model(tmp_path / name)
+        assert loaded.cfg.tie_weights == tied == (loaded.out_head.weight is loaded.tok_emb.weight)
+        assert torch.equal(loaded(ids), model(ids))
+
+
+def test_weights_that_are_not_contiguous_are_saved_as_they_are(cfg, tmp_path):
+    model = GPTModel(cfg)
+    turned = torch.randn(16, 16).T
+    model.trf_blocks[0].att.out_proj.weight = torch.nn.Parameter(turned)
+    save_model(model, tmp_path / "m.safetensors")
+    assert torch.equal(load_model(tmp_path / "m.safetensors").trf_blocks[0].att.out_proj.weight, turned)
+
+
+def test_a_link_stays_and_its_target_is_replaced(model, tmp_path):
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(FileExistsError):
+        save_model(model, tmp_path / "link")
+    save_model(model, tmp_path / "link", overwrite=True)
+    assert (tmp_path / "link").is_symlink() and load_model(tmp_path / "target").cfg == model.cfg
+
+
+@pytest.mark.usefixtures("as_readers_see")
+def test_a_model_that_a_file_cannot_fill_is_left_as_it_is(model, tmp_path):
+    save_model(model, tmp_path / "m.safetensors")
+    headed, more = GPTModel(model.cfg), GPTModel(model.cfg)
+    headed.out_head = torch.nn.Linear(16, 2)
+    more.extra = torch.nn.Linear(2, 2)
+    with torch.device("meta"):
+        empty = GPTModel(model.cfg)
+    for target, words in [(headed, "another shape: out_head"), (more, "unknown: extra"), (empty, "meta device")]:
+        before = {name: value.clone() for name, value in target.state_dict().items()}
+        with pytest.raises(ValueError, match=words):
+            load_weights(target, tmp_path / "m.safetensors")
+        assert target is empty or all(torch.equal(target.state_dict()[name], before[name]) for name in before)
+    with pytest.raises(TypeError, match="model must be a GPTModel, got Linear"):
+        load_weights(torch.nn.Linear(1, 1), tmp_path / "m.safetensors")
+    with pytest.raises(TypeError, match="allow_pickle must be True or False, got 1"):
+        load_model(tmp_path / "m.safetensors", allow_pickle=1)
+
+
+def test_two_tables_do_not_fit_a_model_tied_by_hand(cfg, tmp_path):
+    model = GPTModel(cfg)
+    model.out_head.weight = model.tok_emb.weight
+    before = model.tok_emb.weight.clone()
+    save_model(GPTModel(cfg), tmp_path / "m.safetensors")
+    with pytest.raises(ValueError, match=r"tie_weights is True, but tok_emb\.weight and out_head\.weight differ"):
+        load_weights(model, tmp_path / "m.safetensors")
+    assert torch.equal(model.tok_emb.weight, before)
+
+
+def test_one_table_in_two_precisions_is_one_table(cfg, tmp_path):
+    tied = replace(cfg, tie_weights=True)
+    state = {name: value.clone() for name, value in GPTModel(tied).to(torch.bfloat16).state_dict().items()}
+    state["out_head.weight"] = state["out_head.weight"].float()
+    save_file(state, tmp_path / "m.safetensors")
+    loaded = load_model(tmp_path / "m.safetensors", tied)
+    assert loaded.out_head.weight is loaded.tok_emb.weight and loaded.tok_emb.weight.dtype == torch.bfloat16
 
 
 # Hugging Face's
@@ -174,7 +271,7 @@ def test_a_tied_configuration_refuses_two_tables(tmp_path):
     gpt2(tie_word_embeddings=False).save_pretrained(tmp_path)
     settings = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**settings, "tie_word_embeddings": True}))
-    with pytest.raises(ValueError, match=r"tok_emb.weight and out_head.weight differ"):
+    with pytest.raises(ValueError, match=r"tie_weights is True, but transformer.wte.weight and lm_head.weight differ"):
         load_model(tmp_path)
 
 
@@ -258,8 +355,11 @@ def test_every_wrong_key_is_named_and_nothing_changes(model, tmp_path):
 def test_a_file_of_another_configuration_is_refused(model, tmp_path):
     save_model(model, tmp_path / "m.safetensors")
     deeper = GPTModel(replace(model.cfg, n_layers=3))
-    with pytest.raises(ValueError, match=r"missing: trf_blocks\.2\.att\.qkv\.weight"):
+    with pytest.raises(ValueError, match=r"m\.safetensors: these weights are for other sizes: n_layers = 3, not 2"):
         load_weights(deeper, tmp_path / "m.safetensors")
+    for cfg in (replace(model.cfg, n_heads=2), replace(model.cfg, n_heads=8, vocab_size=17)):
+        with pytest.raises(ValueError, match=rf"n_heads = {cfg.n_heads}, not 4"):  # of which no shape tells
+            load_model(tmp_path / "m.safetensors", cfg)
     with pytest.raises(ValueError, match="not the weights of a GPT-2"):
         save_file({"x": torch.ones(1)}, tmp_path / "x.safetensors")
         load_model(tmp_path / "x.safetensors", model.cfg)
@@ -291,9 +391,10 @@ def test_a_pickle_that_runs_code_runs_none(cfg, tmp_path):
         for allowed in (False, True):
             with pytest.raises(ValueError, match=r"pickle file|cannot be read with weights_only"):
                 load_model(tmp_path / name, cfg, allow_pickle=allowed)
-    torch.save([1, 2], tmp_path / "c.pth")
-    with pytest.raises(ValueError, match="holds no state dict, but list"):
-        load_model(tmp_path / "c.pth", cfg, allow_pickle=True)
+    for content, kind in [([1, 2], "list"), ({1: torch.ones(1)}, "dict")]:
+        torch.save(content, tmp_path / "c.pth")
+        with pytest.raises(ValueError, match=f"holds no state dict, but {kind}"):
+            load_model(tmp_path / "c.pth", cfg, allow_pickle=True)
     assert not canary.exists()
 
 
@@ -305,6 +406,9 @@ def test_a_damaged_file_is_one_clear_error(model, tmp_path):
         path.write_bytes(whole[:length])
         with pytest.raises(ValueError, match=r"m.safetensors is no whole safetensors file"):
             load_model(path)
+    save_file({}, path)
+    with pytest.raises(ValueError, match=r"m\.safetensors: these are not the weights of a GPT-2: there are none"):
+        load_model(path, model.cfg)
     path.write_bytes(b"\xff" * 64)
     with pytest.raises(ValueError, match="no whole safetensors file"):
         load_model(path)
@@ -313,14 +417,82 @@ def test_a_damaged_file_is_one_clear_error(model, tmp_path):
         load_model(path)
 
 
+def test_sizes_that_no_file_has_are_refused_at_once(model, tmp_path):
+    path = tmp_path / "m.safetensors"
+    save_model(model, path)
+    state = load_file(path)
+    for key, value, words in [
+        ("n_layers", 10**9, "n_layers = 1000000000, but the file holds 28 tensors"),
+        ("vocab_size", 10**20, "m.safetensors: "),
+        ("emb_dim", 4 * 10**10, "m.safetensors: "),
+    ]:
+        save_file(state, path, {"book_utils.config": json.dumps({**dict(model.cfg), key: value})})
+        with pytest.raises(ValueError, match=words):
+            load_model(path)
+    for text in ("[" * 100_000, "{}", "[]", "3"):
+        save_file(state, path, {"book_utils.config": text})
+        with pytest.raises(ValueError, match=r"m\.safetensors: its configuration cannot be read"):
+            load_model(path)
+    save_file(state, path, {"config": "what another program wrote"})
+    assert load_model(path, model.cfg).cfg == model.cfg
+
+
+def test_a_tensor_in_two_shards_is_refused(tmp_path):
+    gpt2().save_pretrained(tmp_path, max_shard_size="10KB")
+    first, *_, last = sorted(tmp_path.glob("*.safetensors"))
+    save_file({**load_file(last), **load_file(first)}, last)
+    with pytest.raises(ValueError, match=rf"{last.name} holds other tensors than model.safetensors.index.json says"):
+        load_model(tmp_path)
+
+
+def test_config_json_is_read_beside_gpt2s_names_alone_and_must_agree(cfg, tmp_path, ids):
+    theirs = gpt2()
+    theirs.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="these weights are for other sizes: n_heads = 8, not 4"):
+        load_model(tmp_path, replace(cfg, n_heads=8, qkv_bias=True, tie_weights=True))
+    ours = load_model(tmp_path, replace(cfg, qkv_bias=True, tie_weights=False))  # the tie is the caller's to choose
+    assert ours.out_head.weight is not ours.tok_emb.weight
+    same(ours, theirs, ids)
+    save_file(GPTModel(cfg).state_dict(), tmp_path / "other.safetensors")
+    with pytest.raises(ValueError, match="does not say its sizes"):
+        load_model(tmp_path / "other.safetensors")
+
+
+def test_gpt2s_defaults_are_those_of_transformers(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(TINY_GPT2))
+    theirs, ours = GPT2Config(**TINY_GPT2), gpt2_config(path)
+    assert (ours.rate("emb"), ours.rate("attn"), ours.rate("shortcut")) == (
+        theirs.embd_pdrop,
+        theirs.attn_pdrop,
+        theirs.resid_pdrop,
+    )
+    assert ours.tie_weights == theirs.tie_word_embeddings
+    path.write_text(json.dumps({**TINY_GPT2, "embd_pdrop": 0.2, "attn_pdrop": 0.3, "resid_pdrop": 0.4}))
+    ours = gpt2_config(path)
+    assert (ours.rate("emb"), ours.rate("attn"), ours.rate("shortcut")) == (0.2, 0.3, 0.4)
+    for setting in ("scale_attn_weights", "add_cross_attention"):
+        path.write_text(json.dumps({**TINY_GPT2, setting: not getattr(theirs, setting)}))
+        with pytest.raises(ValueError, match=setting):
+            gpt2_config(path)
+
+
 def test_missing_files_and_folders_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no checkpoint .*nowhere"):
         load_model(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match=r"holds no model.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"holds no file model.safetensors"):
         load_model(tmp_path)
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": "../x.safetensors"}}))
-    with pytest.raises(ValueError, match="does not name the shards"):
+    (tmp_path / "model.safetensors").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"holds no file model.safetensors"):
         load_model(tmp_path)
+    for name in ("../x.safetensors", "..", "", "a\0.safetensors", "/x.safetensors", "x.bin", "a/b.safetensors", 3):
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": name}}))
+        with pytest.raises(ValueError, match="does not name the shards"):
+            load_model(tmp_path)
+    for content in ({}, {"weight_map": {}}, {"weight_map": ["x"]}):
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(content))
+        with pytest.raises(ValueError, match="does not name the shards"):
+            load_model(tmp_path)
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"x": "1.safetensors"}}))
     with pytest.raises(FileNotFoundError, match=r"1\.safetensors"):
         load_model(tmp_path)

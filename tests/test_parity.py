@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from book_utils import GPTConfig, GPTModel
+from book_utils import GPTConfig, GPTModel, TransformerBlock
 from book_utils.layouts import BOOK, HUGGING_FACE, TORCH, UPSTREAM, layout_of
-from book_utils.parity import REFERENCES, compare, compare_stages, stages, stir
+from book_utils.parity import REFERENCES, compare, compare_stages, stages, stir, upstream
 
 EXACT = torch.float64
 each_reference = pytest.mark.parametrize("name", REFERENCES)
@@ -77,15 +77,15 @@ def test_without_hooks_too_the_logits_are_the_same(name, cfg):
 
 def test_the_difference_to_upstream_is_the_constant_of_gelu_and_nothing_else(cfg):
     torch.manual_seed(123)
-    model, in_idx, upstream = GPTModel(cfg).double(), ids(cfg), REFERENCES["upstream"]()
-    before = compare(model, upstream, in_idx, (EXACT,))
+    model, in_idx = GPTModel(cfg).double(), ids(cfg)
+    before = compare(model, upstream(), in_idx, (EXACT,))
     by_stage = {line.stage: line for line in before.differences}
     assert all(by_stage[f"block 1: {s}"].difference < 1e-14 for s in ("norm 1", "QKV", "attention", "norm 2"))
     assert by_stage["block 1: feed-forward"].difference > 1e-10  # here it enters
     assert 1e-9 < by_stage["logits"].difference < 1e-8  # the record of the seeds is 2.3896e-9
     torch.set_default_dtype(EXACT)  # in which upstream makes the constant
     try:
-        after = compare(model, upstream, in_idx, (EXACT,))
+        after = compare(model, upstream(), in_idx, (EXACT,))
     finally:
         torch.set_default_dtype(torch.float32)
     assert after.largest(EXACT) < 1e-14
@@ -104,7 +104,97 @@ def test_stages_are_seen_in_order_and_leave_the_model_as_it_was(cfg):
     torch.testing.assert_close(seen["block 2: norm 1"], model.trf_blocks[1].norm1(seen["block 1: after feed-forward"]))
 
 
+def test_dropout_and_train_mode_change_nothing_and_are_given_back(cfg):
+    for name in ("upstream", "transformers"):
+        model = stirred(replace(cfg, drop_rate=0.5)).float().train()
+        before, in_idx = deepcopy(model), ids(cfg)
+        kept = in_idx.clone()
+        assert compare(model, REFERENCES[name](), in_idx).same
+        assert model.training and model.tok_emb.weight.dtype == torch.float32
+        assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before.parameters(), strict=True))
+        assert torch.equal(in_idx, kept)
+    assert not stages(model, in_idx)["logits"].requires_grad
+
+
+def test_each_dropout_rate_goes_to_its_place(cfg):
+    model = GPTModel(replace(cfg, drop_rate_emb=0.1, drop_rate_attn=0.2, drop_rate_shortcut=0.3))
+    theirs = REFERENCES["transformers"]().copy_of(model).transformer
+    block = theirs.h[0]
+    assert (theirs.drop.p, block.attn.attn_dropout.p, block.attn.resid_dropout.p, block.mlp.dropout.p) == (
+        0.1,
+        0.2,
+        0.3,
+        0.3,
+    )
+    seen = []
+
+    class Noting(GPTModel):
+        def __init__(self, settings):
+            seen.append(settings)
+            super().__init__(model.cfg)
+
+    upstream(Noting).build(model.cfg)
+    assert [seen[0][f"drop_rate_{place}"] for place in ("emb", "attn", "shortcut")] == [0.1, 0.2, 0.3]
+
+
+def test_an_operation_in_place_hides_no_stage(cfg):
+    class InPlace(TransformerBlock):
+        def forward(self, x):
+            x += self.att(self.norm1(x))
+            x += self.ff(self.norm2(x))
+            return x
+
+    model, in_idx = stirred(cfg), ids(cfg)
+    other = deepcopy(model)
+    for block in other.trf_blocks:
+        block.__class__ = InPlace
+    assert compare_stages("in place", {EXACT: (stages(model, in_idx), stages(other, in_idx))}).same
+
+
+def test_a_stage_of_three_projections_needs_all_three(cfg):
+    reference = upstream()
+    theirs = reference.copy_of(stirred(cfg))
+    theirs.trf_blocks[0].att.W_value.forward = None
+    theirs.trf_blocks[0].att.forward = lambda x: theirs.trf_blocks[0].att.W_query(x)
+    seen = reference.stages(theirs, ids(cfg), cfg)
+    assert "block 1: QKV" not in seen and "block 2: QKV" in seen
+
+
 # a comparison that can fail
+
+
+def test_a_limit_is_wider_only_where_a_reference_is_inexact(cfg):
+    for name in REFERENCES:
+        for line in compare(stirred(cfg), REFERENCES[name](), ids(cfg)).differences:
+            size = line.rounding / {torch.float32: 2e-5, EXACT: 1e-12}[line.dtype]
+            expected = 1e-7 * size if name == "upstream" and line.dtype == EXACT else line.rounding
+            assert size >= 1 and line.tolerance == pytest.approx(expected, rel=1e-9)
+    ours = stages(stirred(cfg).float(), ids(cfg))
+    theirs = {**ours, "logits": ours["logits"] + 3e-4}
+    assert not compare_stages("float32", {torch.float32: (ours, theirs)}).same
+
+
+@pytest.mark.usefixtures("as_readers_see")
+def test_what_cannot_be_compared_is_refused(cfg):
+    model, reference = stirred(cfg), upstream()
+    ours = stages(model, ids(cfg))
+    with pytest.raises(ValueError, match="nothing to compare"):
+        compare(model, reference, ids(cfg), ())
+    with pytest.raises(ValueError, match=r"one of torch.float32, torch.float64, got torch.bfloat16"):
+        compare(model, reference, ids(cfg), (torch.bfloat16,))
+    with pytest.raises(ValueError, match=r"in_idx holds no ids: its shape is \[0, 3\]"):
+        compare(model, reference, torch.zeros(0, 3, dtype=torch.long))
+    with pytest.raises(ValueError, match="meta device"):
+        compare(GPTModel(cfg).to("meta"), reference, ids(cfg))
+    for incomplete in ({}, {"embeddings": ours["embeddings"]}):
+        with pytest.raises(ValueError, match="our stages hold no logits"):
+            compare_stages("x", {EXACT: (incomplete, ours)})
+    with pytest.raises(ValueError, match=r"nothing was compared in torch.float32"):
+        compare_stages("x", {EXACT: (ours, ours)}).largest(torch.float32)
+    without = {stage: value for stage, value in ours.items() if stage not in ("final norm", "logits")}
+    assert not compare_stages("x", {EXACT: (ours, without)}).same
+    fewer = {stage: value for stage, value in ours.items() if stage != "final norm"}
+    assert not compare_stages("x", {EXACT: (fewer, ours)}).same
 
 
 def spoil(model, where):
@@ -193,6 +283,43 @@ def test_a_bias_is_refused_by_a_model_without_one(cfg):
         HUGGING_FACE.to_ours(state, cfg)
 
 
+def test_a_bias_whose_sum_is_zero_is_no_zero_bias(cfg):
+    state = HUGGING_FACE.from_ours(GPTModel(cfg).state_dict(), cfg)
+    state["transformer.h.1.attn.c_attn.bias"][:2] = torch.tensor([1.0, -1.0])
+    with pytest.raises(ValueError, match=r"not zero: transformer\.h\.1\.attn\.c_attn\.bias$"):
+        HUGGING_FACE.to_ours(state, cfg)
+
+
+@pytest.mark.parametrize("layout", [BOOK, UPSTREAM, HUGGING_FACE, TORCH], ids=lambda layout: layout.name)
+def test_the_head_may_be_left_out_where_the_table_stands_for_it(layout, cfg):
+    for tied in (False, True):
+        sizes = replace(cfg, tie_weights=tied)
+        state = GPTModel(sizes).state_dict()
+        theirs = {key: v for key, v in layout.from_ours(state, sizes).items() if "head" not in key}
+        headless = {key: v for key, v in state.items() if key != "out_head.weight"}
+        if tied:
+            assert torch.equal(layout.to_ours(theirs, sizes)["out_head.weight"], state["tok_emb.weight"])
+            assert any("head" in key for key in layout.from_ours(headless, sizes))
+        else:
+            with pytest.raises(ValueError, match=r"missing: out_head\.weight"):
+                layout.from_ours(headless, sizes)
+            if layout is not HUGGING_FACE:
+                with pytest.raises(ValueError, match=r"missing: .*head\.weight"):
+                    layout.to_ours(theirs, sizes)
+
+
+def test_weights_are_contiguous_and_constants_are_known_by_their_whole_name(cfg):
+    state = HUGGING_FACE.from_ours(GPTModel(cfg).state_dict(), cfg)
+    assert all(value.is_contiguous() for value in HUGGING_FACE.to_ours(state, cfg).values())
+    for layout, constant in [(HUGGING_FACE, "transformer.h.0.attn.bias"), (UPSTREAM, "trf_blocks.0.att.mask")]:
+        state = layout.from_ours(GPTModel(cfg).state_dict(), cfg)
+        layout.to_ours({**state, constant: torch.ones(1)}, cfg)
+        with pytest.raises(ValueError, match=f"unknown: {constant}_more"):
+            layout.to_ours({**state, f"{constant}_more": torch.ones(1)}, cfg)
+    for key in ("wte.weight", "transformer.wpe.weight", "ln_f.bias", "h.11.ln_1.weight"):
+        assert layout_of([key]) is HUGGING_FACE
+
+
 def test_a_state_dict_of_another_size_names_every_key(cfg):
     state = GPTModel(replace(cfg, vocab_size=20)).state_dict()
     del state["final_norm.scale"]
@@ -208,15 +335,15 @@ def test_a_state_dict_of_another_size_names_every_key(cfg):
 
 
 def test_a_reference_with_other_weights_is_refused(cfg):
-    upstream = REFERENCES["upstream"]()
+    reference = upstream()
 
     def one_more(config):
-        model = upstream.build(config)
+        model = reference.build(config)
         model.extra = nn.Linear(2, 2)
         return model
 
     with pytest.raises(ValueError, match=r"unknown: extra\.weight"):
-        replace(upstream, build=one_more).copy_of(stirred(cfg))
+        replace(reference, build=one_more).copy_of(stirred(cfg))
 
 
 def test_other_names_are_no_layout():

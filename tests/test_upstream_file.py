@@ -232,10 +232,11 @@ def test_an_honest_variant_builds_a_model_that_runs(written, canary, kind):
         GPT.replace("\n", "\r\n").encode(),
         GPT.replace("    ", "\t").encode(),
         b"# -*- coding: utf-8 -*-\n" + GPT.encode(),
+        b"# coding: UTF8\n" + GPT.encode(),
         GPT.replace("class Texts", '"\\d, a stray escape; \xe9"\nclass Texts').encode(),
         GPT.replace("import torch.nn as nn", "from torch import nn\nimport torch.nn.functional as F, math").encode(),
     ],
-    ids=["BOM", "CRLF", "tabs", "cookie", "escape", "imports"],
+    ids=["BOM", "CRLF", "tabs", "cookie", "another cookie", "escape", "imports"],
 )
 def test_the_bytes_of_an_honest_file(written, data):
     runs(upstream_classes(written(data)))
@@ -313,6 +314,17 @@ OTHER_CLASSES = {
 IN_FORWARD = {  # a statement of forward(self, x) -> what the message says
     "__import__('os').system('touch CANARY')": "calls .system",
     "__import__('os')": "calls __import__",
+    "x = torch.zeros(2, device='meta')": "chooses a device",
+    "x = torch.zeros(2, device='me' + 'ta')": "chooses a device",
+    "d = 'meta'; x = torch.zeros(2, device=d)": "chooses a device",
+    "x = x.to('meta')": "chooses a device",
+    "x = x.to(device='meta')": "chooses a device",
+    "x = x.to(x)": "chooses a device",
+    "self.device = 'meta'": "in the place of device",
+    "self.dtype = 'meta'": "in the place of dtype",
+    "x = nn.Linear(2, 2, True, 'meta')(x)": "gives torch.nn.Linear more arguments than it needs",
+    "x = nn.Embedding(2, 2, None, None, 2.0, False, False, None, False, 'meta')(x)": "gives torch.nn.Embedding more",
+    "x = nn.LayerNorm(2, 1e-5, True, True, 'meta')(x)": "gives torch.nn.LayerNorm more arguments than it needs",
     "eval('1')": "calls eval",
     "exec('1')": "calls exec",
     "compile('1', '', 'exec')": "calls compile",
@@ -629,6 +641,15 @@ def test_a_class_from_a_neighbour(written, tmp_path):
         runs(upstream_classes(tmp_path))
     written(PARTS.replace("super().__init__()", "super().__init__(); open(1)"), "deeper.py")
     refused(tmp_path, "deeper.py, line", "class MultiHeadAttention calls open")
+
+
+def test_a_folder_with_one_model_under_another_name(written, tmp_path):
+    written(with_import(TAKES), "my_model.py")
+    written(PARTS, "parts.py")
+    written("nothing here that parses (", "broken.py")
+    runs(upstream_classes(tmp_path))
+    written(GPT, "other.py")
+    refused(tmp_path, "several files with a GPTModel: my_model.py, other.py; name the file itself")
 
 
 NEIGHBOURS = {

@@ -72,8 +72,10 @@ class Comparison:
         return all(line.same for line in self.differences) and not any(self.greedy.values())
 
     def largest(self, dtype: torch.dtype) -> float:
-        """The largest difference of all stages; NaN if there is one."""
+        """The largest difference of all stages; NaN if there is one. ValueError for a precision not compared."""
         of_stages = [line.difference for line in self.differences if line.dtype == dtype]
+        if not of_stages:
+            raise ValueError(f"nothing was compared in {dtype}")
         return torch.tensor(of_stages, dtype=torch.float64).max().item()
 
     def table(self, measured: bool = True) -> Table:
@@ -115,8 +117,14 @@ def compare(
 ) -> Comparison:
     """Copy the weights of `model` to `reference` and compare every stage of both on `in_idx`, once in each precision.
 
-    Neither `model` nor its mode is changed. ValueError where the reference has other weights than it should.
+    Neither `model` nor its mode is changed. ValueError where the reference has other weights than it should, for a
+    model without values (on the meta device), and for no ids. With two or three features a LayerNorm can enlarge any
+    difference beyond its tolerance.
     """
+    if model.tok_emb.weight.is_meta:
+        raise ValueError("the model is on the meta device, and has no values to compare")
+    if not in_idx.numel():
+        raise ValueError(f"in_idx holds no ids: its shape is {list(in_idx.shape)}")
     pairs = {}
     for dtype in dtypes:
         ours = deepcopy(model).to(dtype).eval()
@@ -132,28 +140,40 @@ def compare_stages(
 ) -> Comparison:
     """Compare what `stages` gave for a GPTModel with the same of another: precision -> (ours, theirs).
 
-    A stage that the other lacks, or has in another shape, differs by infinity. ValueError where ours has none.
+    exact  whether the other's constants are exact; else it may differ by UPSTREAM_THRESHOLD
+
+    A stage that one of them lacks, or has in another shape, differs by infinity. ValueError for no pair, for a
+    precision other than float32 and float64, and where ours has no logits.
     """
-    differences = []
+    if not pairs:
+        raise ValueError("there is nothing to compare")
+    differences, greedy = [], {}
     for dtype, (ours, theirs) in pairs.items():
-        for stage, value in ours.items():
-            size = max(1.0, value.abs().max().item())
-            rounding = ROUNDING[dtype] * size
-            tolerance = rounding if exact else max(rounding, UPSTREAM_THRESHOLD * size)
-            difference = _largest_difference(value, theirs.get(stage))
-            differences.append(StageDifference(stage, dtype, difference, rounding, tolerance))
-    greedy = {dtype: _other_ids(ours["logits"], theirs["logits"]) for dtype, (ours, theirs) in pairs.items()}
+        if dtype not in ROUNDING:
+            raise ValueError(f"the precision must be one of {', '.join(map(str, ROUNDING))}, got {dtype}")
+        if "logits" not in ours:
+            raise ValueError(f"our stages hold no logits, but {', '.join(ours) or 'nothing'}")
+        for stage in {**ours, **theirs}:
+            differences.append(_compare_one(stage, dtype, ours.get(stage), theirs.get(stage), exact))
+        greedy[dtype] = _other_ids(ours["logits"], theirs.get("logits"))
     return Comparison(reference, tuple(differences), greedy)
 
 
-def _largest_difference(ours: Tensor, theirs: Tensor | None) -> float:
+def _compare_one(
+    stage: str, dtype: torch.dtype, ours: Tensor | None, theirs: Tensor | None, exact: bool
+) -> StageDifference:
+    size = max(1.0, ours.abs().max().item()) if ours is not None else 1.0
+    rounding = ROUNDING[dtype] * size
+    tolerance = rounding if exact else max(rounding, UPSTREAM_THRESHOLD * size)
+    if ours is None or theirs is None or theirs.shape != ours.shape:
+        difference = float("inf")
+    else:
+        difference = (ours - theirs).abs().max().item()  # NaN where there is one
+    return StageDifference(stage, dtype, difference, rounding, tolerance)
+
+
+def _other_ids(ours: Tensor, theirs: Tensor | None) -> int:
     if theirs is None or theirs.shape != ours.shape:
-        return float("inf")
-    return (ours - theirs).abs().max().item()  # NaN where there is one
-
-
-def _other_ids(ours: Tensor, theirs: Tensor) -> int:
-    if theirs.shape != ours.shape:
         return ours[..., 0].numel()
     return (ours.argmax(dim=-1) != theirs.argmax(dim=-1)).sum().item()
 

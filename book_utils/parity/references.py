@@ -32,24 +32,28 @@ class Reference:
     exact: bool = True
 
     def copy_of(self, model: GPTModel) -> nn.Module:
-        """This implementation with the weights of `model`, in their precision, in eval mode.
+        """This implementation with the weights of `model`, in their precision, on their device, in eval mode.
 
         ValueError, naming all of them, where it has other weights than it should.
         """
-        theirs = self.build(model.cfg).to(model.tok_emb.weight.dtype)
+        theirs = self.build(model.cfg).to(model.tok_emb.weight)
         state = self.layout.from_ours(model.state_dict(), model.cfg)
-        own = self.layout.without_constants(theirs.state_dict())
-        raise_unless_equal(own, {name: list(value.shape) for name, value in state.items()})
-        theirs.load_state_dict(state, strict=False)  # but for the constants
+        raise_unless_equal(_parameters(theirs), {name: list(value.shape) for name, value in state.items()})
+        theirs.load_state_dict(state, strict=False)  # all but buffers, which are constants such as a mask
         return theirs.eval()
 
     def copy_to(self, model: GPTModel, theirs: nn.Module) -> None:
         """Give `model` the weights of `theirs`. ValueError, naming all that do not fit, before anything changes."""
-        model.load_state_dict(self.layout.to_ours(theirs.state_dict(), model.cfg))
+        model.load_state_dict(self.layout.to_ours(_parameters(theirs), model.cfg))
 
     def stages(self, theirs: nn.Module, in_idx: Integer[Tensor, "B T"], cfg: GPTConfig) -> dict[str, Tensor]:
         """The stages of `theirs`, under the names that `book_utils.parity.stages` gives those of a GPTModel."""
         return stages(theirs, in_idx.clone(), cfg.n_layers, self.places)  # theirs might change its ids in place
+
+
+def _parameters(model: nn.Module) -> dict[str, Tensor]:
+    """By name; one that has two names under both."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters(remove_duplicate=False)}
 
 
 def upstream(model_class: type[nn.Module] | None = None, name: str = "llms-from-scratch") -> Reference:

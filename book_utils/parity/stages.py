@@ -1,16 +1,17 @@
 """What a model computes on its way from ids to logits, stage by stage, seen from outside by hooks."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 
 import torch
 from jaxtyping import Integer
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.hooks import RemovableHandle
 
 BLOCK_STAGES = ("norm 1", "QKV", "attention", "after attention", "norm 2", "feed-forward", "after feed-forward")
-# Stage -> what of a module's call is meant, and the module's name ({} is the number of the block). Several modules
-# stand side by side.
+# Stage -> what of a module's call is meant ("input", "output", or "projection": query, key and value of its input), and
+# the module's name ({} is the number of the block). Several modules stand side by side.
 Places = Mapping[str, tuple[str, ...]]
 BOOK_PLACES: Places = {
     "embeddings": ("input", "trf_blocks.0"),
@@ -22,12 +23,6 @@ BOOK_PLACES: Places = {
     "feed-forward": ("output", "trf_blocks.{}.ff"),
     "after feed-forward": ("output", "trf_blocks.{}"),
     "final norm": ("output", "final_norm"),
-}
-_VIEWS: Mapping[str, Callable[[nn.Module, tuple, object], Tensor]] = {
-    "input": lambda module, args, result: args[0],
-    "output": lambda module, args, result: result[0] if isinstance(result, tuple) else result,
-    # nn.MultiheadAttention projects inside its call; this is the same product
-    "projection": lambda module, args, result: F.linear(args[0], module.in_proj_weight, module.in_proj_bias),
 }
 
 
@@ -49,8 +44,7 @@ def stages(
     with ExitStack() as hooks, torch.no_grad():
         for stage, view, names in lines:
             for name in names:
-                hook = _keep(seen, (stage, name), _VIEWS[view])
-                hooks.callback(model.get_submodule(name).register_forward_hook(hook).remove)
+                hooks.callback(_watch(model.get_submodule(name), view, seen, (stage, name)).remove)
         result = model(in_idx)
     out = {}
     for stage, _, names in lines:
@@ -70,8 +64,19 @@ def _at_each_block(places: Places, n_layers: int) -> Iterator[tuple[str, str, li
     yield "final norm", places["final norm"][0], list(places["final norm"][1:])
 
 
-def _keep(seen: dict, key: tuple[str, str], view: Callable[[nn.Module, tuple, object], Tensor]) -> Callable:
-    def hook(module, args, result):
-        seen.setdefault(key, view(module, args, result))
+def _watch(module: nn.Module, view: str, seen: dict, key: tuple[str, str]) -> RemovableHandle:
+    """Keep a copy of what goes into `module` or comes out of it, before any later step can change it in place."""
 
-    return hook
+    def keep(tensor):
+        seen.setdefault(key, tensor.clone())
+
+    def before(module, args):
+        # nn.MultiheadAttention projects inside its call; this is the same product
+        keep(args[0] if view == "input" else F.linear(args[0], module.in_proj_weight, module.in_proj_bias))
+
+    def after(module, args, result):
+        keep(result[0] if isinstance(result, tuple) else result)
+
+    if view == "output":
+        return module.register_forward_hook(after)
+    return module.register_forward_pre_hook(before)

@@ -11,6 +11,7 @@ import __future__
 
 import ast
 import builtins
+import codecs
 import math
 import os
 import stat
@@ -57,8 +58,9 @@ _FIELDS = _names("shape dtype device ndim T mT weight bias p training")
 _METHODS = _names(
     "size dim numel mean var std sum sqrt rsqrt pow square exp tanh erf softmax matmul view view_as reshape transpose "
     "permute contiguous flatten unflatten unsqueeze squeeze expand chunk split unbind masked_fill masked_fill_ triu "
-    "tril clone detach bool int long float double to type_as get append"
+    "tril clone detach bool int long float double to type_as get append add sub mul div neg abs"
 )
+_MOST_POSITIONAL = {"torch.nn.Linear": 3, "torch.nn.Embedding": 2, "torch.nn.LayerNorm": 3}  # then `device` may come
 _OF_MODULE = frozenset(dir(nn.Module()))  # no class may put something of its own in the place of these
 # The kinds of syntax that are permitted as soon as all their parts are, and those that may stand in an annotation.
 _PLAIN = _names(
@@ -74,7 +76,8 @@ class UpstreamFileError(ValueError):
 
 
 def upstream_classes(path: str | Path) -> dict[str, type]:
-    """The six classes of upstream's model, by name, from a file, or from a folder that holds gpt.py or ch04.py.
+    """The six classes of upstream's model, by name, from a file, or from a folder that holds gpt.py or ch04.py (or one
+    file of another name that defines GPTModel).
 
     A class that the file imports is taken from that neighbour in the folder. UpstreamFileError for whatever cannot be
     read, is not there, or does more than define modules; then nothing was executed.
@@ -129,7 +132,18 @@ class _Reader:
         for name in MAIN_FILES:
             if os.path.lexists(path / name):
                 return path / name
-        raise UpstreamFileError(f"the folder {path} holds neither {' nor '.join(MAIN_FILES)}; name the file itself")
+        others = [file for file in sorted(path.glob("*.py")) if self.defines_the_model(file)]
+        if len(others) == 1:
+            return others[0]
+        told = f", but several files with a GPTModel: {', '.join(file.name for file in others)}" if others else ""
+        here = f"the folder {path} holds neither {' nor '.join(MAIN_FILES)}{told}"
+        raise UpstreamFileError(f"{here}; name the file itself")
+
+    def defines_the_model(self, path: Path) -> bool:
+        try:
+            return ("GPTModel", "ClassDef") in {(name, _kind(node)) for name, node, _ in _parsed(path).bindings}
+        except UpstreamFileError:
+            return False
 
     def find(self, name: str, path: Path, seen: tuple = ()) -> tuple[_Source, ast.ClassDef]:
         """The one definition of a class, in this file or in the neighbour that it is imported from."""
@@ -181,7 +195,7 @@ def _parsed(path: Path) -> _Source:
             data = file.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise UpstreamFileError(f"{path.name}: larger than {MAX_BYTES} bytes")
-        encoding = tokenize.detect_encoding(BytesIO(data).readline)[0]
+        encoding = codecs.lookup(tokenize.detect_encoding(BytesIO(data).readline)[0]).name
         if encoding not in ("utf-8", "utf-8-sig") or b"\0" in data:
             raise UpstreamFileError(f"{path.name}: not a text in UTF-8")
         tree = ast.parse(data.decode(encoding))
@@ -294,6 +308,9 @@ class _Check(ast.NodeVisitor):
                     pass
                 case ast.FunctionDef():
                     self.check_method(part)
+                case ast.AnnAssign(target=ast.Name(id=name), value=None):
+                    self.check_own(part, name)
+                    self.check_annotations(part.annotation)
                 case (
                     ast.Assign(targets=[ast.Name(id=name)], value=value)
                     | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
@@ -342,7 +359,7 @@ class _Check(ast.NodeVisitor):
                 self.refuse(part, f"{self.deed(part)} in an annotation")
 
     def check_own(self, node: ast.AST, name: str):
-        if name.startswith("__") or name in _OF_MODULE:
+        if name.startswith("__") or name in _OF_MODULE or name in ("device", "dtype"):
             self.refuse(node, f"puts something of its own in the place of {name}")
 
     def check_binding(self, node: ast.AST, name: str):
@@ -425,8 +442,20 @@ class _Check(ast.NodeVisitor):
         for keyword in node.keywords:
             if keyword.arg is None:
                 self.refuse(keyword.value, "passes arguments with **")
+        self.check_device(node)
         for argument in (*node.args, *(keyword.value for keyword in node.keywords)):
             self.visit(argument)
+
+    def check_device(self, node: ast.Call):
+        """Everything stays where the ids are: on torch's meta device, say, a tensor has no values to compare."""
+        chosen = [keyword.value for keyword in node.keywords if keyword.arg == "device"]
+        if getattr(node.func, "attr", "") == "to":
+            chosen = [*node.args, *(keyword.value for keyword in node.keywords)]
+        for value in chosen:
+            if _dotted(value) not in _READ and getattr(value, "attr", "") not in ("device", "dtype"):
+                self.refuse(value, "chooses a device other than x.device, or a type other than x.dtype or torch's")
+        if len(node.args) > _MOST_POSITIONAL.get(_dotted(node.func), len(node.args)):
+            self.refuse(node, f"gives {_dotted(node.func)} more arguments than it needs")
 
     def visit_BinOp(self, node):
         left, right = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.target, node.value)
