@@ -1003,7 +1003,7 @@ pickle.loads(data)
 # python -m book_utils parity --upstream PATH
 # ```
 #
-# PATH is the file, or a folder that holds one. A table is printed, a `results.json` with configuration, versions, every stage's difference, threshold and verdict is written, and the exit status is the verdict: 0 for the same, 1 for a difference, 2 for a file that is refused.
+# PATH is the file, or a folder that holds one. Two configurations are compared: the tiny one, and one in which no two sizes are equal, with a bias, with dropout that eval mode must silence, and with T = C. (In the tiny one V, C and D are equal, so that one may stand for another and nobody sees it.) A table is printed, a `results.json` with configuration, versions, every stage's difference, threshold and verdict is written, and the exit status is the verdict: 0 for the same, 1 for a difference, 2 for a file that is refused or cannot be compared.
 #
 # A file is a program, so the warning about pickle holds here as well. The file is never run. It is parsed into a syntax tree; six class definitions are taken from it, each is checked against a list of what may occur in a model, and only what passes is executed. A folder shows it, first with the two files of the installed package as they are, then with one line put into a class.
 
