@@ -11,30 +11,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from llms_from_scratch import ch04 as upstream
+from strategies import configs
 
-from book_utils import DummyGPTModel, DummyTransformerBlock, GPTConfig, GPTModel, get_config
+from book_utils import DummyGPTModel, DummyTransformerBlock, GPTModel, get_config
 
 
 def ids(cfg, batch=2, tokens=6):
     return torch.randint(cfg.vocab_size, (batch, tokens))
 
 
-configs = st.builds(
-    lambda heads, head_dim, **rest: GPTConfig(n_heads=heads, emb_dim=heads * head_dim, **rest),
-    heads=st.integers(1, 4),
-    head_dim=st.integers(1, 4),
-    vocab_size=st.integers(1, 20),
-    context_length=st.integers(1, 8),
-    n_layers=st.integers(1, 3),
-    qkv_bias=st.booleans(),
-    tie_weights=st.booleans(),
-)
+some_configs = configs()
 
 
 # the same computation as upstream
 
 
-@given(cfg=configs, data=st.data())
+@given(cfg=some_configs, data=st.data())
 def test_an_upstream_state_dict_loads_and_gives_the_same_logits(cfg, data):
     cfg = replace(cfg, tie_weights=False)
     tokens = data.draw(st.integers(1, cfg.context_length))
@@ -91,7 +83,7 @@ def test_upstreams_code_around_a_model_runs_unchanged(cfg):
 # shapes, causality, dtypes, devices
 
 
-@given(cfg=configs, data=st.data(), batch=st.integers(0, 3))
+@given(cfg=some_configs, data=st.data(), batch=st.integers(0, 3))
 def test_ids_become_logits_of_every_allowed_size(cfg, data, batch):
     tokens = data.draw(st.integers(1, cfg.context_length))
     for model in (GPTModel(cfg), DummyGPTModel(cfg)):

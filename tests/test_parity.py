@@ -7,9 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import configs
 from torch import nn
 
-from book_utils import GPTConfig, GPTModel, TransformerBlock
+from book_utils import GPTModel, TransformerBlock
 from book_utils.layouts import BOOK, HUGGING_FACE, TORCH, UPSTREAM, layout_of
 from book_utils.parity import REFERENCES, compare, compare_stages, stages, stir, upstream
 
@@ -18,16 +19,7 @@ each_reference = pytest.mark.parametrize("name", REFERENCES)
 
 # Width 8 at least: with one or two features a LayerNorm divides by a spread that can come near 0, and enlarges any
 # difference as much as it likes.
-configs = st.builds(
-    lambda heads, head_dim, **rest: GPTConfig(n_heads=heads, emb_dim=heads * head_dim, **rest),
-    heads=st.integers(1, 4),
-    head_dim=st.sampled_from([8, 12]),
-    vocab_size=st.integers(1, 20),
-    context_length=st.integers(1, 8),
-    n_layers=st.integers(1, 3),
-    qkv_bias=st.booleans(),
-    tie_weights=st.booleans(),
-)
+some_configs = configs(head_dim=st.sampled_from([8, 12]))
 
 
 def stirred(cfg, seed=0):
@@ -44,7 +36,7 @@ def ids(cfg, batch=2, tokens=6):
 
 @each_reference
 @settings(max_examples=15)
-@given(cfg=configs, data=st.data())
+@given(cfg=some_configs, data=st.data())
 def test_every_stage_of_every_reference_is_the_same(name, cfg, data):
     model = stirred(cfg)
     in_idx = ids(cfg, 2, data.draw(st.integers(1, cfg.context_length)))
@@ -267,7 +259,7 @@ def test_stir_moves_every_number_and_is_the_same_for_one_seed(cfg):
 
 @pytest.mark.parametrize("layout", [BOOK, UPSTREAM, HUGGING_FACE, TORCH], ids=lambda layout: layout.name)
 @settings(max_examples=10)
-@given(cfg=configs)
+@given(cfg=some_configs)
 def test_a_layout_loses_nothing(layout, cfg):
     state = GPTModel(cfg).state_dict()
     back = layout.to_ours(layout.from_ours(state, cfg), cfg)
