@@ -27,7 +27,7 @@ class Table:
     def _right(self) -> list[bool]:
         """For each column, whether it holds numbers (and so is aligned to the right)."""
         columns = zip(*self.rows, strict=True)
-        return [all(isinstance(cell, (int, float)) and not isinstance(cell, bool) for cell in col) for col in columns]
+        return [any(map(_is_number, col)) and all(cell == "" or _is_number(cell) for cell in col) for col in columns]
 
     def __repr__(self) -> str:
         cells = [list(map(str, self.header)), *self._cells()]
@@ -45,7 +45,7 @@ class Table:
 
         def line(tag: str, row: Sequence[object]) -> str:
             cells = "".join(
-                f'<{tag} style="text-align: {side}; padding: 0.2em 0.7em">{escape(str(cell))}</{tag}>'
+                f'<{tag} style="text-align: {side}; padding: 0.2em 0.7em{_wrap(str(cell))}">{escape(str(cell))}</{tag}>'
                 for cell, side in zip(row, sides, strict=True)
             )
             return f"<tr>{cells}</tr>"
@@ -59,3 +59,12 @@ class Table:
         """The table as a Markdown pipe table."""
         sides = ["---:" if right else ":---" for right in self._right()]
         return "\n".join(f"| {' | '.join(row)} |" for row in [list(map(str, self.header)), sides, *self._cells()])
+
+
+def _is_number(cell: object) -> bool:
+    return isinstance(cell, (int, float)) and not isinstance(cell, bool)
+
+
+def _wrap(text: str) -> str:
+    """A number with its unit, a shape or a limit stays on one line."""
+    return "; white-space: nowrap" if len(text) <= 16 and any(map(str.isdigit, text)) else ""

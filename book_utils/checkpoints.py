@@ -15,7 +15,7 @@ from book_utils import _checks
 from book_utils._files import replacing
 from book_utils.config import REQUIRED, GPTConfig
 from book_utils.gpt_model import GPTModel
-from book_utils.layouts import is_hugging_face, layout_of, raise_unless_equal, shapes
+from book_utils.layouts import HUGGING_FACE, Layout, layout_of, raise_unless_fitting, shapes
 
 WEIGHTS, SHARDS, PICKLE, SETTINGS = (
     "model.safetensors",
@@ -36,8 +36,8 @@ def save_model(model: GPTModel, path: str | Path, *, overwrite: bool = False) ->
     path = Path(path)
     _checks.boolean("overwrite", overwrite)
     cfg, state = _as_it_is(model), model.state_dict()
-    raise_unless_equal(state, shapes(cfg))
-    shared = _names_of_one(model, cfg)
+    raise_unless_fitting(state, shapes(cfg))
+    shared = _shared_names(model, cfg)
     if shared:
         raise ValueError(f"a file would make two of one Parameter: {'; '.join(shared)}")
     if path.is_dir() or (path.exists() and not overwrite):
@@ -50,7 +50,7 @@ def save_model(model: GPTModel, path: str | Path, *, overwrite: bool = False) ->
 
 
 def _as_it_is(model: object) -> GPTConfig:
-    """The configuration of `model`, with `tie_weights` as its Parameters are."""
+    """The configuration of `model`, with `tie_weights` as its Parameters are. Errors as `save_model`."""
     if not isinstance(model, GPTModel):
         raise TypeError(f"model must be a GPTModel, got {type(model).__name__}")
     if any(parameter.is_meta for parameter in model.parameters()):
@@ -58,7 +58,7 @@ def _as_it_is(model: object) -> GPTConfig:
     return replace(model.cfg, tie_weights=getattr(model.out_head, "weight", None) is model.tok_emb.weight)
 
 
-def _names_of_one(model: GPTModel, cfg: GPTConfig) -> list[str]:
+def _shared_names(model: GPTModel, cfg: GPTConfig) -> list[str]:
     first: dict[nn.Parameter, str] = {}
     pairs = [(first.setdefault(p, name), name) for name, p in model.named_parameters(remove_duplicate=False)]
     return [f"{a} and {b}" for a, b in pairs if a != b and not (cfg.tie_weights and b == "out_head.weight")]
@@ -93,7 +93,7 @@ def load_weights(model: GPTModel, path: str | Path, *, allow_pickle: bool = Fals
     TypeError for another model; ValueError for one on the meta device, or with other parameters than it should have.
     """
     cfg = _as_it_is(model)
-    raise_unless_equal(model.state_dict(), shapes(cfg))
+    raise_unless_fitting(model.state_dict(), shapes(cfg))
     model.load_state_dict(_read(Path(path), allow_pickle).state_for(cfg))
 
 
@@ -102,20 +102,20 @@ class _Checkpoint:
     """What was read. `cfg` is what the file itself says, if it says anything."""
 
     path: Path
+    layout: Layout
     state: Mapping[str, Tensor]
     cfg: GPTConfig | None
 
     def state_for(self, cfg: GPTConfig) -> dict[str, Tensor]:
         """As the state dict of a GPTModel with `cfg`."""
         try:
-            layout = layout_of(self.state)
             if self.cfg is not None:
                 others = [f"{key} = {cfg[key]}, not {self.cfg[key]}" for key in REQUIRED if cfg[key] != self.cfg[key]]
                 if others:
                     raise ValueError(f"these weights are for other sizes: {'; '.join(others)}")
             if cfg.n_layers > len(self.state):
                 raise ValueError(f"n_layers = {cfg.n_layers}, but the file holds {len(self.state)} tensors")
-            return layout.to_ours(self.state, cfg)
+            return self.layout.to_ours(self.state, cfg)
         except (ValueError, RuntimeError, TypeError, OverflowError) as error:  # torch refuses sizes that are too large
             raise ValueError(f"{self.path}: {error}") from None
 
@@ -134,10 +134,14 @@ def _read(path: Path, allow_pickle: bool) -> _Checkpoint:
         if expected is not None and tensors.keys() != expected:
             raise ValueError(f"{file} holds other tensors than {SHARDS} says")
         state |= tensors
+    try:
+        layout = layout_of(state)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
     settings = (path if path.is_dir() else path.parent) / SETTINGS
-    if cfg is None and settings.is_file() and is_hugging_face(state):
+    if cfg is None and settings.is_file() and layout is HUGGING_FACE:
         cfg = gpt2_config(settings)
-    return _Checkpoint(path, state, cfg)
+    return _Checkpoint(path, layout, state, cfg)
 
 
 def _files_in(folder: Path) -> dict[Path, set[str] | None]:
@@ -219,7 +223,7 @@ def gpt2_config(path: str | Path) -> GPTConfig:
     """
     settings = _read_json(Path(path))
     width = settings.get("n_embd")
-    only = {  # setting -> the values with which GPT-2 computes what GPTModel does; the first is the default
+    allowed = {  # setting -> the values with which GPT-2 computes what GPTModel does; the first is the default
         "model_type": ["gpt2"],
         "activation_function": ["gelu_new", "gelu_pytorch_tanh"],
         "layer_norm_epsilon": [1e-5],
@@ -230,7 +234,7 @@ def gpt2_config(path: str | Path) -> GPTConfig:
     }
     faults = [
         f"{key} = {settings[key]!r}, not {values[0]!r}"
-        for key, values in only.items()
+        for key, values in allowed.items()
         if settings.get(key, values[0]) not in values
     ]
     if faults:

@@ -119,7 +119,7 @@ class Ledger:
 
     def _table(self) -> _tables.Table:
         rows = [[line.name, line.formula, line.count, line.times, line.total] for line in self.lines]
-        total = ["total", "", self.total, 1, self.total]
+        total = ["total", "", "", "", self.total]
         return _tables.Table(["line", "formula", "numbers", "times", "together"], [*rows, total], int_format=",")
 
 

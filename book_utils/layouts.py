@@ -22,7 +22,7 @@ class Layout:
     ignored     pattern of their names that hold constants (causal masks), and are no parameters
     prefix      part of their names that a file may leave out, in all of them
     qkv_bias    whether they always have a bias for query, key and value; without one of ours, theirs is zero
-    head        whether they may leave the output head out, for the token embedding stands for it
+    head        whether they always keep the output head; where not, the token embedding may stand for it
     """
 
     name: str
@@ -37,7 +37,7 @@ class Layout:
     def from_ours(self, state: Mapping[str, Tensor], cfg: GPTConfig) -> dict[str, Tensor]:
         """Our state dict as theirs. ValueError, naming all keys, unless `state` fits a GPTModel with `cfg`."""
         ours = shapes(cfg)
-        raise_unless_equal(state, ours, optional=("out_head.weight",) if cfg.tie_weights else ())
+        raise_unless_fitting(state, ours, optional=("out_head.weight",) if cfg.tie_weights else ())
         out = {}
         for name, parts in self._names(cfg).items():
             value = state.get(name)
@@ -62,7 +62,7 @@ class Layout:
         ours = shapes(self._widest(cfg))
         expected = {part: self._shape(part, ours[name], len(parts)) for name, parts in names.items() for part in parts}
         without_head = not self.head or cfg.tie_weights
-        raise_unless_equal(state, expected, optional=names["out_head.weight"] if without_head else ())
+        raise_unless_fitting(state, expected, optional=names["out_head.weight"] if without_head else ())
         out = {}
         for name, parts in names.items():
             if parts[0] in state:
@@ -75,7 +75,7 @@ class Layout:
                 raise ValueError(f"tie_weights is True, but {both} differ")
             out["out_head.weight"] = table
         out.setdefault("out_head.weight", table.clone())
-        self._drop_zero_bias(out, names, cfg)
+        self._drop_extra_bias(out, names, cfg)
         return out
 
     def without_constants(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -100,7 +100,7 @@ class Layout:
         shape = [shape[0] // parts, *shape[1:]]
         return shape[::-1] if re.search(self.transposed, part) else shape
 
-    def _drop_zero_bias(self, state: dict[str, Tensor], names: Mapping[str, list[str]], cfg: GPTConfig) -> None:
+    def _drop_extra_bias(self, state: dict[str, Tensor], names: Mapping[str, list[str]], cfg: GPTConfig) -> None:
         extra = [name for name in state if name not in shapes(cfg)]
         wrong = [names[name][0] for name in extra if state.pop(name).any()]
         if wrong:
@@ -114,7 +114,7 @@ def shapes(cfg: GPTConfig) -> dict[str, list[int]]:
         return {name: list(value.shape) for name, value in GPTModel(cfg).state_dict().items()}
 
 
-def raise_unless_equal(
+def raise_unless_fitting(
     state: Mapping[str, Tensor], expected: Mapping[str, list[int]], optional: Iterable[str] = ()
 ) -> None:
     """ValueError that names every key which is missing, unknown, of another shape, or no tensor of real numbers."""
@@ -176,15 +176,10 @@ TORCH = Layout(
 )
 
 
-def is_hugging_face(keys: Iterable[str]) -> bool:
-    """Whether one of these names is one of GPT-2's own."""
-    return any(re.match(r"(transformer\.)?(wte|wpe|h\.\d+|ln_f)\.", key) for key in keys)
-
-
 def layout_of(keys: Iterable[str]) -> Layout:
     """The layout that these names belong to: the book's, upstream's or Hugging Face's. ValueError for any other."""
     keys = list(keys)
-    if is_hugging_face(keys):
+    if any(re.match(r"(transformer\.)?(wte|wpe|h\.\d+|ln_f)\.", key) for key in keys):
         return HUGGING_FACE
     if any(re.match(r"(tok_emb|pos_emb|trf_blocks|final_norm|out_head)\.", key) for key in keys):
         return UPSTREAM if any(".att.W_" in key for key in keys) else BOOK

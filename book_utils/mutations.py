@@ -261,7 +261,7 @@ class TurnedMaskAttention(SteppedAttention):
 
 @_mistake("mask after softmax", "their scores become −∞ before it", MultiHeadAttention)
 class LateMaskAttention(SteppedAttention):
-    """The weights of later positions become 0 after the softmax, so that a row sums to less than 1."""
+    """The weights of later positions become 0 after the softmax, so that every row but the last sums to less than 1."""
 
     def attend(self, query, key, value):
         return self.scores(query, key).softmax(dim=-1).tril() @ value
@@ -416,7 +416,7 @@ class Check:
 
     name      a short name
     looks_at  what must hold, in one sentence
-    needs     what it must be given besides the candidate: "nothing", "the configuration" or "a right model"
+    needs     what it must be given besides the candidate: "the configuration" or "a right model"
     limit     the largest distance that passes
     observe   (model, right model, ids [B, T]) -> what is seen of the model
     apart     (what was seen, what the right model shows) -> their distance, 0 or more
@@ -433,16 +433,16 @@ class Check:
 
     def look(self, model: GPTModel, right: GPTModel, ids: Integer[Tensor, "B T"]) -> object:
         """What is seen of `model`, or the error that it raises."""
-        with torch.random.fork_rng(devices=[]):
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.default_generator.manual_seed(0)  # for dropout that should be silent
             try:
-                return self.observe(deepcopy(model).eval(), right, ids)
+                return self.observe(deepcopy(model).eval().requires_grad_(True), right, ids)
             except Exception as error:  # whatever it is, something is wrong
                 return error
 
     def between(self, seen: object, expected: object) -> float:
-        """How far apart two looks are; infinite after an error, or where there is a NaN."""
-        if isinstance(seen, Exception):
+        """How far apart two looks are; infinite after an error of either, or where there is a NaN."""
+        if isinstance(seen, Exception) or isinstance(expected, Exception):
             return math.inf
         distance = float(self.apart(seen, expected))
         return math.inf if math.isnan(distance) else distance
@@ -489,6 +489,7 @@ def _largest_shift(seen, expected):
 
 
 def _largest_difference(seen, expected):
+    """As a share of the largest value."""
     return (seen - expected).abs().max() / expected.abs().max()
 
 
@@ -513,7 +514,7 @@ def _load(model, right, ids):
 @_check("statistics", "a right model", 0.01, _largest_shift)
 @torch.no_grad()
 def _statistics(model, right, ids):
-    """What every part returns has the right mean and standard deviation, to {percent} of the latter."""
+    """Each module, called in the right order, returns the right mean and standard deviation, to {percent} of it."""
     seen = []
     for module in model.modules():
         module.register_forward_hook(lambda module, args, result: seen.append([result.mean(), result.std()]))
@@ -521,7 +522,7 @@ def _statistics(model, right, ids):
     return seen
 
 
-@_check("causality", "nothing", 1e-9, lambda seen, expected: seen)
+@_check("causality", "the configuration", 1e-9, lambda seen, expected: seen)
 @torch.no_grad()
 def _causality(model, right, ids):
     """Another id moves no logit at an earlier position by more than {limit}."""
@@ -551,7 +552,10 @@ def _strings(model, right, ids):
 
 @torch.no_grad()
 def greedy_texts(model: GPTModel) -> Integer[Tensor, "V length"]:
-    """For each id, the text of C - 1 ids that begins with it and goes on with the highest logit every time."""
+    """For each id, the text that begins with it and goes on with the highest logit every time.
+
+    It has C - 1 ids: one fewer than the context, so that positions counted from 1 still fit the table.
+    """
     text = torch.arange(model.cfg.vocab_size, device=model.tok_emb.weight.device)[:, None]  # [V, 1]
     while text.shape[1] < model.cfg.context_length - 1:
         text = torch.cat([text, model(text)[:, -1:].argmax(dim=-1)], dim=1)  # [V, t + 1]
@@ -590,6 +594,7 @@ def right_model(cfg: GPTConfig = CONFIG, seed: int = 26, spread: float = SPREAD)
     """
     wanted = {
         "tie_weights": cfg.tie_weights,
+        "at least 2 ids": cfg.vocab_size > 1,
         "a drop_rate above 0": all(cfg.rate(place) > 0 for place in ("emb", "attn", "shortcut")),
         "at least 2 heads of at least 2 features": cfg.n_heads > 1 and cfg.head_dim > 1,
         "at least 2 layers": cfg.n_layers > 1,

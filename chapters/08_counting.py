@@ -217,7 +217,11 @@ assert total(plain_ledger(get_config("tiny"))) == 7264  # whatever this chapter'
 # %% [markdown]
 # Two questions are answered here. The lines agree one by one, so each layer has its size. And their sum is the count of the whole model, so there is nothing besides these layers, as long as no two of them share a Parameter. Neither answer alone would be enough, and a section below comes back to sharing.
 #
-# Adding up the lines in letters gives the formula of chapter 7, $N = 2VD + CD + L(12D^2 + 10D) + 2D$. The comparison was made for the sizes of this chapter; the tests of the book make it for many others.
+# Adding up the lines in letters gives the formula of chapter 7,
+#
+# $$N = 2VD + CD + L(12D^2 + 10D) + 2D.$$
+#
+# The comparison was made for the sizes of this chapter; the tests of the book make it for many others.
 #
 # ## Two switches
 #
@@ -281,7 +285,7 @@ assert [row[4] for row in rows] == [False, True]
 #
 # ## Is a layer missing?
 #
-# Suppose a model is short by 2D. The total alone cannot say which layer it is, since three lines have that size: the two norms of a block and the last one. Here is, for each line, how far the total falls when one such layer is gone, and what else would have the same effect.
+# Suppose a model is short by 2D. The total alone cannot say which layer it is, since at least three lines have that size: the two norms of a block and the last one. Here is, for each line, how far the total falls when one such layer is gone, and what else would have the same effect.
 
 # %%
 rows = []
@@ -372,7 +376,7 @@ for change in changes:
     first = complaint(changed).splitlines()[1].strip()
     name = change.__name__.replace("_", " ")
     rows.append([name, count(changed) - count(model), first.partition(" (")[0]])
-show_table(["change", "total", "the line that differs"], rows)
+show_table(["change", "total changes by", "the line that differs"], rows)
 assert all(row[1] != 0 for row in rows)
 
 # %% [markdown]
@@ -460,7 +464,9 @@ for change in (wrong_variance, relu, wrong_order):
     differs = not torch.allclose(changed(ids), right(ids), rtol=0, atol=1e-6)
     name = change.__name__.replace("_", " ")
     rows.append([name, count(changed) - count(right), complaint(changed), differs])
-show_table(["change", "total", "the ledger complains about", "other logits?"], rows)
+show_table(
+    ["change", "total changes by", "the ledger complains about", "other logits?"], rows
+)
 assert all(row[1:] == [0, "nothing", True] for row in rows)
 
 # %% [markdown]
@@ -558,9 +564,9 @@ with figure(
 # %% [markdown]
 # Most of the largest model is blocks; nearly half of the smallest is two tables of V rows, of which one goes when they are tied. So the question whether a model is tied matters most for small ones. The figure counts parameters. It says nothing about time: a look-up in a table costs next to nothing however many rows it has, while every weight of a linear layer, the head's included, is used for every token.
 #
-# ## Four sizes, three ways of counting
+# ## Four sizes, three models of each
 #
-# GPT-2 comes in four sizes. The largest would need several gigabytes if it were built, only to be counted. Two ways need none: the ledger, which is arithmetic, and PyTorch's *meta* device, on which tensors have a shape and no values. The first predicts, the second counts the real classes.
+# GPT-2 comes in four sizes. The largest would need several gigabytes if it were built, only to be counted. Two ways of counting need none: the ledger, which is arithmetic, and PyTorch's *meta* device, on which tensors have a shape and no values. The first predicts, the second counts the real classes.
 
 # %%
 variants = {
@@ -619,7 +625,7 @@ for (name, label), number in N.items():
     stored = [readable(number * t.itemsize) for t in (torch.bfloat16, torch.float32)]
     training = [readable(copies * number * 4) for copies in (2, 4)]
     rows.append([f"{name}, {label}", *stored, *training])
-header = ["parameters only", "bfloat16", "float32", "float32 with gradients"]
+header = ["parameters", "in bfloat16", "in float32", "with gradients"]
 show_table([*header, "and Adam's two states"], rows)
 
 # %% [markdown]

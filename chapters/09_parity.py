@@ -63,8 +63,8 @@ from book_utils.workbench import check, check_parameters, figure, show_table
 check_parameters("09_parity", globals())
 if num_tokens > context_length:
     raise ValueError(f"{num_tokens = } is more than {context_length = }")
-if checkpoint and not Path(checkpoint).is_dir():
-    raise ValueError(f"{checkpoint = } is not a folder")
+if checkpoint:
+    load_model(checkpoint)  # a wrong one is refused here, not at the end
 cfg = GPTConfig(
     vocab_size, context_length, emb_dim, n_heads, n_layers, qkv_bias=qkv_bias
 )
@@ -166,7 +166,7 @@ assert [row[2] == "rounding" for row in rows] == [True, False, False]
 # %% [markdown]
 # All three fit, and one is right. A cut along the input axis would give `[3D, D/3]` and be refused by its shape; an exchange is refused by nothing. So the alignment itself has to be checked, and the comparison of outputs does that too: a mistake in the copying looks like a mistake in the model.
 #
-# `book_utils.layouts` holds these rules for a whole model, one `Layout` for each way to keep it. `from_ours` writes our state dict in their form, `to_ours` reads theirs. Some parameters in the form of Hugging Face, where GPT-2's files come from:
+# `book_utils.layouts` holds these rules for a whole model, one `Layout` for each way to keep it. `from_ours` writes our state dict in their form, `to_ours` reads theirs. Some parameters in the form of Hugging Face, where GPT-2's files come from; in the table the names of the first block go without `trf_blocks.0` and `transformer.h.0`:
 
 # %%
 ours_state = model.state_dict()
@@ -185,7 +185,8 @@ for a, b in pairs.items():
         for state, name in [(ours_state, a), (gpt2_state, b)]
     ]
     turned = gpt2_state[b].ndim == 2 and torch.equal(gpt2_state[b], ours_state[a].T)
-    rows.append([a, forms[0], b, forms[1], turned])
+    short = a.removeprefix("trf_blocks.0."), b.removeprefix("transformer.h.0.")
+    rows.append([short[0], forms[0], short[1], forms[1], turned])
 show_table(["ours", "shape", "Hugging Face", "shape", "transposed"], rows)
 assert [row[4] for row in rows] == [False, False, True, True, True]
 
@@ -385,7 +386,7 @@ assert parts_at(by_upstream) == "block 1: feed-forward"
 #
 # Embeddings, both norms and attention agree. The first feed-forward network does not, although its input did. So the cause sits in there: two linear layers and a GELU.
 #
-# How large is the difference, and on what does it depend? There is one record of it, from a program whose weights are not at hand: 2.3896e-9 for the logits, with the sizes named "tiny", float64, no dropout and ids `[2, 6]`, where up to 1e-7 was accepted. The next cell measures it for sixty models of that size, twenty with weights of each of three kinds, and asks in which range all twenty lie. It does not use this chapter's parameters.
+# How large is the difference, and on what does it depend? One figure was recorded elsewhere, for weights that are not at hand: 2.3896e-9 for the logits, with the sizes named "tiny", float64, no dropout and ids `[2, 6]`, where up to 1e-7 was accepted. The next cell measures it for sixty models of that size, twenty with weights of each of three kinds, and asks in which range all twenty lie. It does not use this chapter's parameters.
 
 
 # %%
@@ -425,7 +426,7 @@ show_table(["weights of the tiny model", "more than", "less than", "models"], ro
 assert all(row[3] == 20 for row in rows) and middle[1] > middle[0] > middle[2]
 
 # %% [markdown]
-# The order of magnitude of the record is reproduced: with PyTorch's initial weights all twenty differences lie between 1e-9 and 1e-8. The figure itself, 2.3896e-9, is not. It depends on the weights (the differences of the stirred models are larger in the middle, those of the small matrices smaller), and, as will be seen, on the machine. None of the sixty is near the 1e-16 of a rounding in float64, and none reaches 1e-7. Something real and small is behind it.
+# The order of magnitude of the record is reproduced: with PyTorch's initial weights all twenty differences lie between 1e-9 and 1e-8. The figure itself, 2.3896e-9, is not. It depends on the weights (the differences of the stirred models have a larger median, those of the small matrices a smaller one), and, as will be seen, on the machine. None of the sixty is near the 1e-16 of a rounding in float64, and none reaches 1e-7. Something real and small is behind it.
 #
 # ## The cause
 #
@@ -539,7 +540,7 @@ with figure(
         f"With the exact constant: all {len(names)} stages at the edge of the band.",
     ],
     data={"stage": names, **lines},
-    size=(6.4, 1.4 + 0.24 * len(names)),
+    size=(5.6, 1.4 + 0.26 * len(names)),
 ) as ax:
     places = range(len(names))
     for (label, values), marker in zip(lines.items(), "os", strict=True):
@@ -547,10 +548,10 @@ with figure(
     ax.axvspan(FLOOR / 10, FLOOR, color="#bbbbbb", alpha=0.5, zorder=0)
     ax.set_xscale("log")
     ax.set_xlim(FLOOR / 10, 10 * max(after))
-    ax.set_yticks(places, names, fontsize=9)
+    ax.set_yticks(places, names, fontsize=11)
     ax.invert_yaxis()
     ax.set(xlabel="largest difference\n(in units of the constant's error)")
-    ax.legend(loc="upper right")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.2, 1), ncols=2, fontsize=11)
 
 # %% [markdown]
 # Once it is there, the difference never leaves: the shortcut carries it on, each further feed-forward network adds its own, and later layers transform the sum. It need not grow from stage to stage.
@@ -900,8 +901,9 @@ small = stir(GPTModel(gpt2_cfg).double(), seed).eval()
 
 def both_loaded(folder):
     """The checkpoint in `folder`, read by this book and by transformers, in float64."""
+    ours = load_model(folder).double()  # first: it refuses what it does not know
     theirs = GPT2LMHeadModel.from_pretrained(folder, local_files_only=True)
-    return load_model(folder).double(), theirs.double().eval()
+    return ours, theirs.double().eval()
 
 
 if checkpoint:

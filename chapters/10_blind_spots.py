@@ -60,7 +60,7 @@ print(f"V {vocab_size} · C {2 * num_tokens} · D {emb_dim} · H {n_heads} · L 
 # %% [markdown]
 # The chapters before this one warned of many mistakes that change no shape. Each time a check was at hand that sees the mistake. But the reader of such a warning knows where to look, and somebody who writes a model does not. Which checks should be made when nobody knows what is wrong, or whether anything is?
 #
-# This chapter asks the checks themselves. It takes a right model, makes one known mistake in it, runs every check, and writes down which of them notice. Then it takes the next mistake. In software this is called *mutation testing* (DeMillo, Lipton and Sayward, 1978): a test is judged by the faults it finds when faults are put in.
+# This chapter puts the checks themselves to the test. It takes a right model, makes one known mistake in it, runs every check, and writes down which of them notice. Then it takes the next mistake. In software this is called *mutation testing* (DeMillo, Lipton and Sayward, 1978): a test is judged by the faults it finds when faults are put in.
 #
 # ## A right model to spoil
 #
@@ -168,11 +168,13 @@ show_table(
 )
 
 # %% [markdown]
-# Where do the limits come from? The two for logits are those of [chapter 9](09_parity.ipynb): what two right programs may differ by, because they round in different orders, as a share of the largest logit. The causality probe compares a program with itself, and 1e-9 is far above what rounding adds up to in float64. The percentages are a choice, and a section below looks at what another choice would do.
+# Where do the limits come from? The two for logits are the shares of [chapter 9](09_parity.ipynb): what two right programs may differ by, because they round in different orders, here as a share of the largest logit. The causality probe compares a program with itself, and 1e-9 is far above what rounding adds up to in float64. The percentages are a choice, and a section below looks at what another choice would do.
+#
+# The statistics compare a model module by module, in the order of the calls. So they need more than a right model: one that is built of the same modules. The other checks do not care how a model is built inside.
 #
 # A check must not disturb what it looks at. Each of these works on a copy in eval mode and draws its random numbers, if a mistake makes it draw any, from a state of its own. A model that raises an error, or gives NaN where numbers are compared, does not pass.
 #
-# A check can also see too much. If the limits were so tight that a right model fails when it is written in other words, they would be useless. So the first test is a model that computes the same by other operations: LayerNorm and GELU from their formulas. No check may complain.
+# A check can also see too much. If the limits were so tight that a right model fails when it is written in other words, they would be useless. So the first test is a model that computes the same by other operations in the same modules: LayerNorm and GELU from their formulas. No check may complain.
 
 
 # %%
@@ -224,14 +226,16 @@ rows = [
     [name, *("×" if seen else "·" for seen in row.values())]
     for name, row in matrix.items()
 ]
-print(" · ".join(f"{number} {one}" for number, one in enumerate(CHECKS, 1)))
 numbers = [str(number) for number in range(1, len(CHECKS) + 1)]
+named = [f"{number} {one}" for number, one in zip(numbers, CHECKS, strict=True)]
+print(" · ".join(named[:5]))
+print(" · ".join(named[5:]))
 show_table(["× seen, · not seen", *numbers], rows)
 assert not any(matrix[RIGHT].values())
 assert all(any(matrix[name].values()) for name in MUTATIONS)
 
 # %% [markdown]
-# The two assertions are what the table is kept for: the right model passes every check, and every mistake is seen by at least one. For the rest of the chapter the matrix is read by columns.
+# The two assertions are what the table is kept for: the right model passes every check, and every mistake is seen by at least one. Next the matrix is read by columns.
 
 # %%
 total = len(MUTATIONS)
@@ -298,7 +302,7 @@ rows = [
 show_table(["check", "sees", "is blind to"], rows)
 
 # %% [markdown]
-# Some of this depends on the weights and on the limits. Some of it must be so, whatever they are. The next cell asserts the second kind; the paragraphs after it give the reasons.
+# Some of this depends on the weights and on the limits, and some must be so, whatever they are. The next cell asserts what holds for stirred weights and these limits at every size that this chapter allows; the paragraphs after it give the reasons.
 
 # %%
 values_equal = {"detached shortcut", "copied head"}
@@ -318,27 +322,27 @@ assert set(seen_by["float32 logits"]) <= set(seen_by["float64 logits"])
 print("asserted")
 
 # %% [markdown]
-# **Shapes** see nothing in this catalogue, which was made of mistakes that keep them. They see another kind, early and cheaply: a dimension that does not fit, a head of the wrong width.
+# **Shapes** see nothing in this catalogue, which was made of mistakes that keep them. They see another kind, early and cheaply: a dimension that does not fit, an output head of the wrong width.
 #
-# **Counting** sees a module that is used twice, and a tie that is none. It is blind to everything that a right set of parameters can be used for wrongly: order, masks, axes, constants, activations. Equal counts do not prove equal models.
+# **Counting** sees a module that is used twice, and two Parameters that should be one. It is blind to everything that a right set of parameters can be used for wrongly: order, masks, axes, constants, activations. Equal counts do not prove equal models.
 #
 # **Strict loading** compares names and shapes. Two names for one Parameter are no obstacle: with a shared norm, or a repeated block, the values are written twice into one place, and the last ones stay. It would see a missing layer or a layer under another name.
 #
 # **Statistics** see what changes the size or the offset of the numbers somewhere on the way, and a part that is not called. They are blind to a change that is smaller than their limit, and to one that gives the right values with a wrong gradient. Averages also forget *which* number stands where: a change that only exchanges values among positions or features can leave them near the right ones.
 #
-# **The causality probe** sees exactly the mistakes that let a later id act on an earlier position. Some have nothing to do with the mask: a norm over the tokens, and heads that were cut or joined along the wrong axis, so that numbers of different positions meet. It also sees dropout that should be silent, because two calls are no longer alike. To everything that stays causal it is blind. In return it needs no right model.
+# **The causality probe** sees the mistakes that let a later id act on an earlier position. Some have nothing to do with the mask: a norm over the tokens; a softmax over the queries, whose sums run down a column and so through later positions; and heads that were cut or joined along the wrong axis, so that numbers of different positions meet. Besides them it sees dropout that should be silent, because the texts that it compares draw different masks. To everything else that stays causal it is blind. In return it needs no right model.
 #
-# **Gradients** see what passes values on and stops the gradient, and Parameters that are one too many or one too few. Both are invisible in the logits. They are blind to small changes, as the statistics are.
+# **Gradients** see what passes values on and stops the gradient, and Parameters that are one too many or one too few. A cut gradient and a copied head are invisible in the logits. Gradients are blind to small changes, as the statistics are.
 #
 # **The greedy string** looks at the place of the largest logit and forgets the rest. A softmax keeps that place, so a model with a softmax inside writes the same text. Any mistake that is small beside the gap between the largest and the second logit can go unseen.
 #
 # **Logits in float32** are compared with room for rounding, and a mistake that is smaller than that room hides in it. **Logits in float64** leave far less room. What stays unseen there has the right logits: a gradient that is cut, a head that is a copy. They are the right function with the wrong training.
 #
-# **The loss after a few steps** sees what acts on training, forward or backward. A few steps on one batch are little, and a limit is needed here too, so a small mistake passes.
+# **The loss after a few steps** sees what changes the descent, by its values or by its gradients (with dropout off, as in all these checks). A few steps on one batch are little, and a limit is needed here too, so a small mistake passes.
 #
 # ## Fresh weights hide mistakes
 #
-# A fresh LayerNorm has the scale 1 and the shift 0. What happens if the right model is left like that? Run the matrix again with no noise on the parameters and list the rows that change.
+# A fresh LayerNorm has the scale 1 and the shift 0. What happens if the right model is left like that? Run the matrix again with no noise on the parameters (they are PyTorch's initial ones, but that both embedding tables are halved, as in the stirred model) and list the rows that change.
 
 # %%
 fresh = {
@@ -347,21 +351,23 @@ fresh = {
 }
 
 
-def crosses(row):
-    """The checks that see a mistake, as one string."""
-    return " ".join("×" if seen else "·" for seen in row.values())
+def gained(name, now, before):
+    """The checks that see a mistake in one matrix and not in the other."""
+    new = [one for one in CHECKS if now[name][one] and not before[name][one]]
+    return ", ".join(new) or "none"
 
 
 changed = [name for name in MUTATIONS if fresh[name] != matrix[name]]
-rows = [[name, crosses(fresh[name]), crosses(matrix[name])] for name in changed]
-print("checks, from left to right:", ", ".join(CHECKS))
-show_table(["mistake", "fresh weights", "stirred weights"], rows)
+rows = [
+    [name, gained(name, matrix, fresh), gained(name, fresh, matrix)] for name in changed
+]
+show_table(["mistake", "seen only when stirred", "seen only when fresh"], rows)
 assert {"one norm for both", "scale and shift unused"} <= set(changed)
 for name in ("one norm for both", "scale and shift unused"):
     assert matrix[name]["float64 logits"] and not fresh[name]["float64 logits"]
 
 # %% [markdown]
-# Two mistakes leave the logits of a fresh model as they are. Two norms that are both at 1 and 0 are one function, so it does not matter which of them is used; and a norm that leaves aside a scale of 1 and a shift of 0 leaves aside nothing. Both would show as soon as trained weights are loaded. Other rows may change as well, because the fresh model has other values. A comparison of two models is worth more when no parameter has a value that makes its use optional.
+# Two mistakes more leave the logits as they are when the model is fresh. Two norms that are both at 1 and 0 are one function, so it does not matter which of them is used; and a norm that leaves aside a scale of 1 and a shift of 0 leaves aside nothing. Both would show as soon as trained weights are loaded. Other rows may change as well, because the fresh model has other values. A comparison of two models is worth more when no parameter has a value, such as 1 or 0, that changes nothing when it is used.
 #
 # ## Equal strings
 #
@@ -376,7 +382,7 @@ show_table(["same text, other logits", "difference, as a share of the largest"],
 assert "softmax inside" in same_text
 
 # %% [markdown]
-# And this check asked for V texts, one from each first id. Usually one is compared. How many of the mistakes does a single text see, with the best and with the worst choice of its first id? Dropout in eval is left out here, since it writes another text each time.
+# And this check asked for V texts, one from each first id (each of C − 1 ids, so that positions counted from 1 still fit the table). Usually one is compared. How many of the mistakes does a single text see, with the best and with the worst choice of its first id? Dropout in eval is left out here, since it writes another text each time.
 
 # %%
 expected = greedy_texts(right)  # [V, C - 1]
@@ -395,7 +401,7 @@ distinct = sum(len(text.unique()) for text in expected) / vocab_size
 print(f"different ids in a text of {expected.shape[1]}, on average: {distinct:.1f}")
 
 # %% [markdown]
-# A text depends on few of the logits that lead to it. And the last line says that the texts of this model repeat themselves; where a text has run into a repetition, its rest says little more. What the numbers are for trained weights is not shown here. That an equal string is no proof holds for them as well.
+# Each step uses one row of logits, and of it only the place of the largest. And the last line says that the texts of this model repeat themselves; where a text has run into a repetition, its rest says little more. What the numbers are for trained weights is not shown here. That an equal string is no proof holds for them as well.
 #
 # ## A check is as sharp as its limit
 #
@@ -411,7 +417,7 @@ for limit in (0.5, 0.1, 0.01, 0.0001):
 show_table(["limit", "seen by statistics", "seen by gradients"], rows)
 
 # %% [markdown]
-# With a wide limit statistics see gross mistakes only. A narrow one finds more, but it presupposes that the right numbers are known so exactly: the same weights, the same ids, a right model that has computed them. Whoever has that can compare the logits as well. Where no right model is at hand, and all one knows is that the numbers should be "about 1", only a wide limit can be had.
+# With a wide limit statistics see gross mistakes only. A narrow one misses less, but it presupposes that the right numbers are known so exactly: the same weights, the same ids, a right model that has computed them. Whoever has that can compare the logits as well. Where no right model is at hand, and all one knows is that the numbers should be "about 1", only a wide limit can be had.
 #
 # ## The smallest set
 #
@@ -435,7 +441,7 @@ assert found == smallest_sets(matrix)
 assert size == 2 and ("gradients", "float64 logits") in found
 
 # %% [markdown]
-# No single check is enough, and two are. The logits in float64 with the gradients are always one of the answers: the first misses only what has the right logits, and the second sees just that. This is the practical result of the chapter: *compare values in double precision, and gradients besides*.
+# No single check is enough, and two are. The logits in float64 with the gradients are one of the answers at every size tried: the first misses only what has the right logits, and the second sees just that. (Where a second answer is printed, the loss after a few steps does the gradients' work; for other weights it can miss the copied head, whose first steps are nearly the right ones.) This is the practical result of the chapter: *compare values in double precision, and gradients besides*.
 #
 # Trying all sets is feasible for ten checks, since there are only $2^{10}$. For many it is not: this is the set-covering problem, which is NP-hard (its yes-or-no form is one of Karp's 21, 1972).
 #
@@ -451,9 +457,9 @@ assert set(without) == fewer_or_more | looks_ahead
 # %% [markdown]
 # ## What no check here can see
 #
-# The catalogue is finite, and so is the list of checks. Four kinds of mistake pass all ten.
+# The catalogue is finite, and so is the list of checks. Five kinds of mistake can pass all ten.
 #
-# **What acts in training only.** All checks run in eval mode. A second dropout at the end of the feed-forward network, on top of the one on the branch, is not active there. It is a classic as well: a public report on upstream (the code of S. Raschka's book, issue 105) is about such a dropout.
+# **What acts in training only.** All checks run in eval mode. A second dropout at the end of the feed-forward network, on top of the one on the branch, is not active there. It is a classic as well: upstream (the code of S. Raschka's book) had such a dropout once, and took it out (pull request 105).
 
 
 # %%
@@ -506,9 +512,32 @@ assert "float64 logits" in still and both == []
 assert not {"shapes", "count", "strict load", "causality"} & set(still)
 
 # %% [markdown]
+# **Other lengths.** The logits are compared for texts of T ids, half as long as the context, and the greedy texts end before it is full. What goes wrong at T = C only is not seen.
+
+
+# %%
+class RefusesAFullContext(type(right)):
+    """Wrong on purpose: the limit on the length is off by one."""
+
+    def forward(self, in_idx):
+        if in_idx.shape[1] >= self.cfg.context_length:
+            raise ValueError("the text is too long")
+        return super().forward(in_idx)
+
+
+full = with_class(type(right), RefusesAFullContext)
+still = [one for one, by in CHECKS.items() if not by(full, right, ids)]
+print("seen by:", ", ".join(still) or "none")
+try:
+    full(ids.repeat(1, 2))  # [B, C]
+except ValueError as error:
+    print("T = C:", error)
+assert still == [] and right(ids.repeat(1, 2)).shape[1] == cfg.context_length
+
+# %% [markdown]
 # **What is outside the model.** Ids that another tokenizer made, texts cut in the wrong place, targets that are not shifted: every check here starts with ids and takes them as given.
 #
-# So a model that passes has none of the listed mistakes, on these ids and with these weights. It is not thereby right.
+# So a model that passes has none of the listed mistakes alone, on these ids and with these weights. Several at once were not tried. (That checks which see single faults also see most combinations is the *coupling* hypothesis of mutation testing, a hypothesis.) It is not thereby right.
 #
 # ## The final form
 #
@@ -545,7 +574,7 @@ except ValueError as error:
 # | Equal on a fresh model, different on trained weights | scales of 1 and shifts of 0 hid it | stir all parameters | compare with stirred weights |
 # | Equal logits, different training | a cut gradient, or a copied head | compare gradients, count Parameters | assign the Parameter; no `detach` on the stream |
 # | A difference near 1e-5 of the logits in float32 | rounding, or eps in the wrong place | the same in float64 | it stays in float64 when it is a mistake |
-# | Earlier logits move, and the mask is right | an axis: heads, or the norm | the causality probe on one part after the other | view, then transpose; norm along the last axis |
+# | Earlier logits move, and the mask is right | an axis: heads, softmax, or the norm | the causality probe on one part after the other | view, then transpose; norm along the last axis |
 # | Two calls differ in eval mode | dropout that does not listen | call twice | a module for dropout, or the rate 0 outside training |
 # | Every check passes and the model is still wrong | the reference shares the mistake, or the mistake is outside | another reference; look at ids and configuration | check against a property |
 #
@@ -654,8 +683,8 @@ check("10.4", share_off)
 #
 # - A way to judge checks: break a right model in one place, and see who notices. It takes a copy and one changed class.
 # - For each of ten checks its blind spots with their reasons: what it averages, rounds, or never looks at.
-# - A smallest set, found by trying all: logits in float64 together with gradients. And four kinds of mistake that lie outside it.
+# - A smallest set, found by trying all: logits in float64 together with gradients. And five kinds of mistake that can lie outside it.
 #
-# The model is built, counted, compared, and its checks are checked. So far it has only been asked for scores. How does it write a text?
+# The model is built, counted, compared, and its checks are checked. What it wrote so far served as a check alone. How is a text written, and where does the loop stand?
 #
-# **Sources.** R. DeMillo, R. Lipton, F. Sayward, "Hints on Test Data Selection: Help for the Practicing Programmer", IEEE Computer 11(4), 1978 (judging tests by mutations). R. Karp, "Reducibility Among Combinatorial Problems", 1972 (set covering). J. L. Ba, J. R. Kiros, G. Hinton, "Layer Normalization", 2016, arXiv:1607.06450, equation 4. B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", 2019, arXiv:1910.07467. D. Hendrycks, K. Gimpel, "Gaussian Error Linear Units", 2016, arXiv:1606.08415, section 2. A. Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762, sections 3.1 (post-norm), 3.2.1 (the scale 1/√d) and 3.4 (the embedding times √D). A. Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022, arXiv:2204.02311, section 2 (parallel layers). O. Press, L. Wolf, "Using the Output Embedding to Improve Language Models", 2017, arXiv:1608.05859. A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3; its reference code, `src/model.py` of openai/gpt-2. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, chapter 4; its code, rasbt/LLMs-from-scratch, `ch04/01_main-chapter-code`.
+# **Sources.** R. DeMillo, R. Lipton, F. Sayward, "Hints on Test Data Selection: Help for the Practicing Programmer", IEEE Computer 11(4), 1978 (judging tests by mutations). R. Karp, "Reducibility Among Combinatorial Problems", 1972 (set covering). J. L. Ba, J. R. Kiros, G. Hinton, "Layer Normalization", 2016, arXiv:1607.06450, equation 4. B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", 2019, arXiv:1910.07467. D. Hendrycks, K. Gimpel, "Gaussian Error Linear Units (GELUs)", 2016, arXiv:1606.08415, section 2. A. Vaswani et al., "Attention Is All You Need", 2017, arXiv:1706.03762, sections 3.1 (post-norm), 3.2.1 (the scale 1/√d) and 3.4 (the embedding times √D). A. Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", 2022, arXiv:2204.02311, section 2 (parallel layers). O. Press, L. Wolf, "Using the Output Embedding to Improve Language Models", 2017, arXiv:1608.05859. A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.3; its reference code, `src/model.py` of openai/gpt-2. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, chapter 4; its code, rasbt/LLMs-from-scratch, `ch04/01_main-chapter-code`.

@@ -445,6 +445,13 @@ def test_a_tensor_in_two_shards_is_refused(tmp_path):
         load_model(tmp_path)
 
 
+def test_a_folder_of_another_architecture_is_named_as_such(tmp_path):
+    save_file({"model.layers.0.mlp.weight": torch.ones(1)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(ValueError, match=r"these are not the weights of a GPT-2: model\.layers\.0\.mlp\.weight"):
+        load_model(tmp_path)
+
+
 def test_config_json_is_read_beside_gpt2s_names_alone_and_must_agree(cfg, tmp_path, ids):
     theirs = gpt2()
     theirs.save_pretrained(tmp_path)

@@ -51,7 +51,11 @@ def strict(path):
 def test_the_installed_package_in_a_process_of_its_own(here):
     command = [sys.executable, "-W", "error", "-m", "book_utils", "parity"]
     run = subprocess.run(command, capture_output=True, text=True)
-    assert (run.returncode, run.stderr) == (0, "") and "tiny: the same (threshold 1e-07 in float64)" in run.stdout
+    assert (
+        (run.returncode, run.stderr) == (0, "")
+        and "The tiny configuration: the same" in run.stdout
+        and "the threshold is 1e-07" in run.stdout
+    )
     results = strict(here / "results.json")
     assert results["verdict"] == "same" and results["threshold"] == 1e-7
     assert results["configuration"]["emb_dim"] == 16 and results["input"] == [2, 6]
@@ -123,9 +127,18 @@ def test_what_the_tiny_configuration_cannot_see_the_uneven_one_does(here, right,
         assert re.search("missing: |another shape: |The size of tensor", output), output
         return
     results = strict(here / "results.json")
-    assert status == 1 and results["verdict"] == "different" and "uneven: DIFFERENT" in output
+    assert (
+        status == 1
+        and results["verdict"] == "different"
+        and "The uneven configuration: DIFFERENT" in output
+        and "they part at " in output
+    )
     assert results["largest_in_float64"] < results["threshold"] < results["uneven"]["largest_in_float64"]
-    assert results["uneven"]["input"] == [2, 7] and results["uneven"]["configuration"]["qkv_bias"]
+    assert (
+        results["uneven"]["verdict"] == "different"
+        and results["uneven"]["input"] == [2, 7]
+        and results["uneven"]["configuration"]["qkv_bias"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -201,14 +214,16 @@ def test_nan_and_a_missing_stage_are_written_as_null(here):
         ("batch_size, seq_len = in_idx.shape", "batch_size, seq_len = in_idx.shape)", "line"),
     ],
 )
-def test_a_file_without_a_verdict_ends_in_status_2_and_writes_nothing(here, right, wrong, words):
+def test_a_file_without_a_verdict_ends_in_status_2_and_leaves_no_earlier_verdict(here, right, wrong, words):
     assert right in one_file()
     (here / "gpt.py").write_text(one_file().replace(right, wrong))
     (here / "results.json").write_text('{"made_by": "python -m book_utils parity"}')
     status, output = parity("--upstream", "gpt.py")
     assert status == 2 and output.startswith("Error: ") and "Traceback" not in output
     assert re.search(words, output), output
-    assert not (here / "canary").exists() and (here / "results.json").read_text().count("\n") == 0
+    results = strict(here / "results.json")
+    assert not (here / "canary").exists() and set(results) == {"made_by", "reference", "verdict", "reason"}
+    assert (results["reference"], results["verdict"]) == ("gpt.py", "none") and results["reason"] in output
 
 
 def test_what_is_not_its_own_is_not_overwritten(here):

@@ -95,6 +95,12 @@ class Comparison:
             [f"largest difference to {self.reference}", *(str(d).removeprefix("torch.") for d in dtypes)], rows
         )
 
+    def summary(self) -> str:
+        """The largest difference in float64, and the first stage that is not the same, if there is one."""
+        first = next((line.stage for line in self.differences if not line.same), None)
+        largest = f"largest difference in float64: {self.largest(torch.float64):.1e}"
+        return largest if first is None else f"they part at {first}; {largest}"
+
     def __repr__(self) -> str:
         return repr(self.table())
 

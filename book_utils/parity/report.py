@@ -92,7 +92,7 @@ def _at_most(seconds: float) -> Iterator[None]:
 
 
 def is_same(comparison: Comparison) -> bool:
-    """Whether every stage is within its tolerance and, in float64, below the threshold whatever its size."""
+    """Whether every stage is within its tolerance and, in float64, no larger than the threshold, whatever its size."""
     return comparison.same and comparison.largest(torch.float64) <= UPSTREAM_THRESHOLD
 
 
@@ -116,11 +116,17 @@ def results(comparisons: Mapping[str, Comparison], seed: int, from_package: bool
     }
 
 
+def no_verdict(name: str, reason: str) -> dict:
+    """What is written where there is nothing to compare, so that no earlier verdict stands for this one."""
+    return {"made_by": MADE_BY, "reference": name, "verdict": "none", "reason": reason}
+
+
 def _entry(name: str, comparison: Comparison) -> dict:
     stages: dict[str, dict[str, float | None]] = {}
     for line in comparison.differences:
         stages.setdefault(line.stage, {})[_short(line.dtype)] = _finite(line.difference)
     return {
+        **({} if name == "tiny" else {"verdict": "same" if is_same(comparison) else "different"}),
         "configuration": asdict(TRIALS[name].cfg),
         "input": list(TRIALS[name].shape),
         "stages": stages,

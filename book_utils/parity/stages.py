@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 BLOCK_STAGES = ("norm 1", "QKV", "attention", "after attention", "norm 2", "feed-forward", "after feed-forward")
 # Stage -> what of a module's call is meant ("input", "output", or "projection": query, key and value of its input), and
-# the module's name ({} is the number of the block). Several modules stand side by side.
+# the module's name ({} is the number of the block). The outputs of several modules are joined along the last axis.
 Places = Mapping[str, tuple[str, ...]]
 BOOK_PLACES: Places = {
     "embeddings": ("input", "trf_blocks.0"),
@@ -39,7 +39,7 @@ def stages(
     n_layers  L; by default that of `model.cfg`
     places    where each stage is seen; by default those of a GPTModel
     """
-    lines = list(_at_each_block(places, model.cfg.n_layers if n_layers is None else n_layers))
+    lines = list(_in_order(places, model.cfg.n_layers if n_layers is None else n_layers))
     seen: dict[tuple[str, str], Tensor] = {}
     with ExitStack() as hooks, torch.no_grad():
         for stage, view, names in lines:
@@ -54,14 +54,13 @@ def stages(
     return out
 
 
-def _at_each_block(places: Places, n_layers: int) -> Iterator[tuple[str, str, list[str]]]:
-    """All stages in order: title, view, module names."""
-    yield "embeddings", places["embeddings"][0], list(places["embeddings"][1:])
-    for number in range(n_layers):
-        for stage in BLOCK_STAGES:
-            view, *names = places[stage]
-            yield f"block {number + 1}: {stage}", view, [name.format(number) for name in names]
-    yield "final norm", places["final norm"][0], list(places["final norm"][1:])
+def _in_order(places: Places, n_layers: int) -> Iterator[tuple[str, str, list[str]]]:
+    """All stages: title, view, module names."""
+    inside = [(number, stage) for number in range(n_layers) for stage in BLOCK_STAGES]
+    for number, stage in [(None, "embeddings"), *inside, (None, "final norm")]:
+        view, *names = places[stage]
+        title = stage if number is None else f"block {number + 1}: {stage}"
+        yield title, view, [name.format(number) for name in names]
 
 
 def _watch(module: nn.Module, view: str, seen: dict, key: tuple[str, str]) -> RemovableHandle:

@@ -73,6 +73,8 @@ def parity(context, upstream, seed, results):
 
     Of a file only the definitions of upstream's six classes are read, checked, and run; nothing else of it runs.
 
+    Start it in the book's folder: Python itself looks for modules in the current folder first.
+
     Exit status: 0 the same, 1 different, 2 no verdict (the file is refused, or cannot be compared).
     """
     from book_utils.parity import report
@@ -81,15 +83,25 @@ def parity(context, upstream, seed, results):
         report.check_place(results)
         comparisons = report.run(report.upstream_from(upstream), seed)
         content = report.results(comparisons, seed, from_package=upstream is None)
-        report.write_results(results, content)
+    except report.UpstreamFileError as error:
+        report.write_results(
+            results, report.no_verdict(upstream.resolve().name if upstream else report.PACKAGE, str(error))
+        )
+        _stop(error)
     except (ValueError, OSError) as error:
-        failure = click.ClickException(str(error))
-        failure.exit_code = 2
-        raise failure from None
+        _stop(error)
+    report.write_results(results, content)
     for name, comparison in comparisons.items():
         same = report.is_same(comparison)
+        click.echo(f"The {name} configuration: {'the same' if same else 'DIFFERENT'}")
         if name == "tiny" or not same:
-            click.echo(f"{comparison}\n")
-        click.echo(f"{name}: {'the same' if same else 'DIFFERENT'} (threshold {content['threshold']:.0e} in float64)")
+            click.echo(f"{comparison}")
+        click.echo(f"{comparison.summary()}; the threshold is {content['threshold']:.0e}\n")
     click.echo(f"written to {results}")
     context.exit(0 if content["verdict"] == "same" else 1)
+
+
+def _stop(error):
+    failure = click.ClickException(str(error))
+    failure.exit_code = 2
+    raise failure from None

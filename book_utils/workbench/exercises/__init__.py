@@ -94,7 +94,10 @@ def _same(a: object, b: object, atol: float) -> bool:
     if isinstance(a, Tensor) != isinstance(b, Tensor):  # a number may come as a tensor without axes
         a, b = (x.item() if isinstance(x, Tensor) and x.ndim == 0 else x for x in (a, b))
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        if a.shape != b.shape or a.is_floating_point() != b.is_floating_point():
+        if a.shape != b.shape or (a.is_floating_point(), a.dtype == torch.bool) != (
+            b.is_floating_point(),
+            b.dtype == torch.bool,
+        ):
             return False
         return torch.allclose(a.detach().double(), b.detach().double(), rtol=0, atol=atol, equal_nan=True)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):

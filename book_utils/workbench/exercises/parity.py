@@ -141,6 +141,9 @@ EXERCISES = {
         inputs=[(_MAY_SEE,), (_WINDOW,), (_PADDED,), (_BOTH_SIDES,)],
         mistakes={
             "The mask is as it was; there True would block what may be seen.": lambda mask: mask.clone(),
+            "The values are right, but these are whole numbers; the layer takes a boolean mask.": lambda mask: (
+                1 - mask.int()
+            ),
             "It is transposed: its diagonal is still True, which would hide each position from itself.": lambda mask: (
                 mask.T
             ),
