@@ -118,7 +118,7 @@ def test_a_table_is_text_in_a_script_and_rich_in_a_notebook(capsys):
 
     html = Table(["name", "value"], [["a <b>", 1.0]], ".1f")._repr_html_()
     assert '<td style="text-align: left; padding: 0.2em 0.7em">a &lt;b&gt;</td>' in html
-    assert '<td style="text-align: right; padding: 0.2em 0.7em">1.0</td>' in html
+    assert '<td style="text-align: right; padding: 0.2em 0.7em; white-space: nowrap">1.0</td>' in html
     with pytest.raises(ValueError, match="a row of 1 cells under a header of 2"):
         show_table(["a", "b"], [["x"]])
 
