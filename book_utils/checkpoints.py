@@ -139,7 +139,7 @@ def _read(path: Path, allow_pickle: bool) -> _Checkpoint:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from None
     settings = (path if path.is_dir() else path.parent) / SETTINGS
-    if cfg is None and settings.is_file() and layout is HUGGING_FACE:
+    if layout is HUGGING_FACE and settings.is_file():
         cfg = gpt2_config(settings)
     return _Checkpoint(path, layout, state, cfg)
 

@@ -12,7 +12,8 @@ from torch import nn
 
 from book_utils import GPTModel, TransformerBlock
 from book_utils.layouts import BOOK, HUGGING_FACE, TORCH, UPSTREAM, layout_of
-from book_utils.parity import REFERENCES, compare, compare_stages, stages, stir, upstream
+from book_utils.parity import REFERENCES, Reference, compare, compare_stages, stages, stir, upstream
+from book_utils.parity.stages import BOOK_PLACES
 
 EXACT = torch.float64
 each_reference = pytest.mark.parametrize("name", REFERENCES)
@@ -125,8 +126,21 @@ def test_each_dropout_rate_goes_to_its_place(cfg):
             seen.append(settings)
             super().__init__(model.cfg)
 
-    upstream(Noting).build(model.cfg)
-    assert [seen[0][f"drop_rate_{place}"] for place in ("emb", "attn", "shortcut")] == [0.1, 0.2, 0.3]
+    upstream(Noting).build(replace(cfg, drop_rate=0.4, drop_rate_emb=0.1))
+    assert [seen[0][f"drop_rate_{place}"] for place in ("emb", "attn", "shortcut")] == [0.1, 0.4, 0.4]
+
+
+def test_a_reference_may_spoil_its_ids_and_no_one_elses(cfg):
+    class Spoiling(GPTModel):
+        def forward(self, in_idx):
+            logits = super().forward(in_idx)
+            in_idx.zero_()
+            return logits
+
+    in_idx = ids(cfg)
+    kept = in_idx.clone()
+    assert compare(stirred(cfg), Reference("spoiling", Spoiling, BOOK, BOOK_PLACES), in_idx).same
+    assert torch.equal(in_idx, kept)
 
 
 def test_an_operation_in_place_hides_no_stage(cfg):
@@ -301,7 +315,7 @@ def test_the_head_may_be_left_out_where_the_table_stands_for_it(layout, cfg):
 
 
 def test_weights_are_contiguous_and_constants_are_known_by_their_whole_name(cfg):
-    state = HUGGING_FACE.from_ours(GPTModel(cfg).state_dict(), cfg)
+    state = {k: v.contiguous() for k, v in HUGGING_FACE.from_ours(GPTModel(cfg).state_dict(), cfg).items()}
     assert all(value.is_contiguous() for value in HUGGING_FACE.to_ours(state, cfg).values())
     for layout, constant in [(HUGGING_FACE, "transformer.h.0.attn.bias"), (UPSTREAM, "trf_blocks.0.att.mask")]:
         state = layout.from_ours(GPTModel(cfg).state_dict(), cfg)
