@@ -163,7 +163,7 @@ def _is_shard(name: object) -> bool:
 
 
 def _read_safetensors(file: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    if not file.exists():
+    if not file.is_file():  # a pipe would wait for ever
         raise FileNotFoundError(f"there is no file {file}")
     try:
         with safe_open(file, framework="pt") as tensors:

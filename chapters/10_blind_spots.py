@@ -441,7 +441,7 @@ assert found == smallest_sets(matrix)
 assert size == 2 and ("gradients", "float64 logits") in found
 
 # %% [markdown]
-# No single check is enough, and two are. The logits in float64 with the gradients are one of the answers at every size tried: the first misses only what has the right logits, and the second sees just that. (Where a second answer is printed, the loss after a few steps does the gradients' work; for other weights it can miss the copied head, whose first steps are nearly the right ones.) This is the practical result of the chapter: *compare values in double precision, and gradients besides*.
+# No single check is enough, and two are. The logits in float64 with the gradients are one of the answers at every size tried: the first misses only what has the right logits, and the second sees that. (Where a second answer is printed, the loss after a few steps does the gradients' work; for other weights it can miss the copied head, whose first steps are nearly the right ones.) This is the practical result of the chapter: *compare values in double precision, and gradients besides*.
 #
 # Trying all sets is feasible for ten checks, since there are only $2^{10}$. For many it is not: this is the set-covering problem, which is NP-hard (its yes-or-no form is one of Karp's 21, 1972).
 #

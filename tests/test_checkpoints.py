@@ -1,6 +1,7 @@
 """Checkpoints: every way of naming the keys, tied once, nothing changed before everything fits, no pickle unasked."""
 
 import json
+import os
 import pickle
 from dataclasses import replace
 
@@ -487,6 +488,9 @@ def test_gpt2s_defaults_are_those_of_transformers(tmp_path):
 def test_missing_files_and_folders_are_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no checkpoint .*nowhere"):
         load_model(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*pipe"):
+        load_model(tmp_path / "pipe")
     with pytest.raises(FileNotFoundError, match=r"holds no file model.safetensors"):
         load_model(tmp_path)
     (tmp_path / "model.safetensors").mkdir()

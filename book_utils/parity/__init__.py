@@ -31,8 +31,8 @@ __all__ = [
 # own, and a LayerNorm divides by the spread of its input, which enlarges what differs; some hundred roundings, in
 # float64 some thousand, leave room for both.
 ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-12}
-# Upstream computes the constant of GELU in float32, also in a float64 model: it is too small by 5e-8 of itself, in
-# every block. The limit is for the tiny configuration; the difference grows with width and depth.
+# Upstream computes the constant of GELU in float32, also in a float64 model: it is off by 3e-8 or 5e-8 of itself, as
+# the machine rounds the root. The limit is for the tiny configuration; the difference grows with width and depth.
 UPSTREAM_THRESHOLD = 1e-7
 
 

@@ -75,7 +75,7 @@ def _build_upstream(model_class: type[nn.Module], cfg: GPTConfig) -> nn.Module:
 
 
 def transformers() -> Reference:
-    """GPT2LMHeadModel of the installed package `transformers`: what most people mean by GPT-2."""
+    """GPT2LMHeadModel of the installed package `transformers`."""
     block = "transformer.h.{}"
     places = {
         "embeddings": ("input", "transformer.h.0"),
