@@ -35,6 +35,11 @@ _HOME = {
     "right_model": "mutations",
     "run_matrix": "mutations",
     "smallest_sets": "mutations",
+    "generate_text_simple": "generation",
+    "generate": "generation",
+    "choose": "generation",
+    "evaluating": "generation",
+    "KVCache": "kv_cache",
 }
 __all__ = list(_HOME)
 __getattr__ = names_from(__name__, _HOME)

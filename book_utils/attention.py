@@ -1,11 +1,25 @@
 """Causal multi-head attention: the part that this book borrows (chapter 5)."""
 
+from typing import Protocol, runtime_checkable
+
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from book_utils import _checks
+
+
+@runtime_checkable
+class LayerCache(Protocol):
+    """What attention asks of a cache: the keys and values of the `length` tokens before x (chapter 12 builds one)."""
+
+    length: int
+
+    def append(
+        self, key: Float[Tensor, "B H T head_dim"], value: Float[Tensor, "B H T head_dim"]
+    ) -> tuple[Float[Tensor, "B H S head_dim"], Float[Tensor, "B H S head_dim"]]:
+        """Keep T more, and return all S = length + T, the new ones last."""
 
 
 class MultiHeadAttention(nn.Module):
@@ -13,8 +27,10 @@ class MultiHeadAttention(nn.Module):
 
     Query, key and value come from one fused projection `qkv`, in this order along the output axis. A state dict with
     upstream's W_query, W_key and W_value loads as it is. `dropout` acts on the attention weights, in training only.
+    With a `cache`, x is what follows the tokens that it holds, and each position gathers from those too.
 
-    Raises ValueError where num_heads does not divide d_out, or where T is 0 or more than context_length.
+    Raises ValueError where num_heads does not divide d_out, or where T is 0 or more than context_length (less what a
+    cache holds).
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2; GPT-2's model.py, `attn`.
     """
 
@@ -33,17 +49,29 @@ class MultiHeadAttention(nn.Module):
         self.dropout = nn.Dropout(_checks.dropout_rate("dropout", dropout))
         self.register_load_state_dict_pre_hook(_fuse_upstream_projections)
 
-    def forward(self, x: Float[Tensor, "B T d_in"]) -> Float[Tensor, "B T d_out"]:
+    def forward(self, x: Float[Tensor, "B T d_in"], cache: LayerCache | None = None) -> Float[Tensor, "B T d_out"]:
         _checks.features("MultiHeadAttention", x, self.d_in)
         if x.ndim != 3:
             raise ValueError(f"MultiHeadAttention takes the shape [B, T, {self.d_in}], got {list(x.shape)}")
         B, T, _ = x.shape
-        _checks.sequence_length(T, self.context_length)
+        past = 0 if cache is None else cache.length
+        _checks.sequence_length(T, self.context_length, past)
         qkv = self.qkv(x).view(B, T, 3, self.num_heads, self.head_dim)  # [B, T, 3, H, D/H]
         query, key, value = qkv.permute(2, 0, 3, 1, 4)  # three times [B, H, T, D/H]
+        if cache is not None:
+            key, value = cache.append(key, value)  # twice [B, H, past + T, D/H]
         rate = self.dropout.p if self.dropout.training else 0.0
-        context = F.scaled_dot_product_attention(query, key, value, dropout_p=rate, is_causal=True)  # [B, H, T, D/H]
+        context = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=_mask(T, past, x.device), dropout_p=rate, is_causal=past == 0
+        )  # [B, H, T, D/H]
         return self.out_proj(context.transpose(1, 2).reshape(B, T, self.d_out))  # [B, T, d_out]
+
+
+def _mask(T: int, past: int, device: torch.device) -> Bool[Tensor, "T S"] | None:
+    """True where position past + t may look: at 0 .. past + t. None where torch's own causal mask, or none, will do."""
+    if past == 0 or T == 1:
+        return None
+    return torch.ones(T, past + T, dtype=torch.bool, device=device).tril(past)
 
 
 def _fuse_upstream_projections(att, state_dict, prefix, _metadata, _strict, _missing, _unexpected, errors):

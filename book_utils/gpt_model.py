@@ -1,25 +1,42 @@
 """GPTModel: from token ids to logits (chapter 7)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from book_utils import _checks
+from book_utils.attention import LayerCache
 from book_utils.config import GPTConfig
 from book_utils.layer_norm import LayerNorm
 from book_utils.transformer_block import TransformerBlock
+
+
+@runtime_checkable
+class Cache(Protocol):
+    """What GPTModel asks of a cache: the `length` tokens before in_idx, layer by layer (chapter 12 builds one)."""
+
+    length: int
+    layers: Sequence[LayerCache]
+
+    def expect(self, cfg: GPTConfig, batch_size: int, num_tokens: int) -> None:
+        """ValueError unless the cache was made for these sizes and has room for so many tokens more."""
+
+    def advance(self, num_tokens: int) -> None:
+        """Count the tokens that every layer has appended."""
 
 
 class GPTModel(nn.Module):
     """From ids [B, T] to logits [B, T, V]: embeddings, L blocks, a last LayerNorm, an output head without bias.
 
     The logits are scores, not probabilities. With `tie_weights` the head and the token embedding are one Parameter,
-    and stay one through casts, moves, `to_empty` and loading.
+    and stay one through casts, moves, `to_empty` and loading. With a `cache` the ids are those after the tokens
+    that it holds, and their keys and values are added to it.
 
     Raises, before anything is computed, TypeError for ids that are not integers, and ValueError for ids outside
-    0 .. V - 1, for a shape other than [B, T], and for T = 0 or T > context_length.
+    0 .. V - 1, for a shape other than [B, T], for T = 0 or T > context_length, and for a cache that does not fit.
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3; GPT-2's model.py,
     `model`; for tying Press and Wolf 2017, "Using the Output Embedding to Improve Language Models".
     """
@@ -37,14 +54,24 @@ class GPTModel(nn.Module):
         self.register_load_state_dict_pre_hook(_one_head)
         self.register_load_state_dict_post_hook(_tie_again)
 
-    def forward(self, in_idx: Integer[Tensor, "B T"]) -> Float[Tensor, "B T V"]:
+    def forward(self, in_idx: Integer[Tensor, "B T"], cache: Cache | None = None) -> Float[Tensor, "B T V"]:
         weight = self.tok_emb.weight
         in_idx = _checks.token_ids(in_idx, self.cfg.vocab_size, self.cfg.context_length, weight.device)
-        positions = torch.arange(in_idx.shape[1], device=weight.device)  # [T]
+        B, T = in_idx.shape
+        past = 0
+        if cache is not None:
+            if not isinstance(cache, Cache):
+                raise TypeError(f"cache must be a KVCache, got {type(cache).__name__}")
+            cache.expect(self.cfg, B, T)
+            past = cache.length
+        positions = torch.arange(past, past + T, device=weight.device)  # [T]
         x = self.drop_emb(self.tok_emb(in_idx) + self.pos_emb(positions))  # [B, T, D]
-        for block in self.trf_blocks:
-            x = block(x)  # [B, T, D]
-        return self.out_head(self.final_norm(x))  # [B, T, V]
+        for number, block in enumerate(self.trf_blocks):
+            x = block(x) if cache is None else block(x, cache.layers[number])  # [B, T, D]
+        logits = self.out_head(self.final_norm(x))  # [B, T, V]
+        if cache is not None:
+            cache.advance(T)  # last, so that after an error in any layer the cache holds what it held
+        return logits
 
     def _shares_table(self) -> bool:
         """Whether head and embedding are to be one Parameter: as configured, unless another head took its place."""

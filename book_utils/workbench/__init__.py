@@ -12,6 +12,8 @@ _HOME = {
     "diagram": "diagrams",
     "show_table": "tables",
     "rounded": "tables",
+    "get_tokenizer": "tokenizers",
+    "Progress": "progress",
 }
 __all__ = list(_HOME)
 __getattr__ = names_from(__name__, _HOME)
