@@ -40,6 +40,11 @@ _HOME = {
     "choose": "generation",
     "evaluating": "generation",
     "KVCache": "kv_cache",
+    "TrainingConfig": "training",
+    "Trainer": "training",
+    "initialize": "training",
+    "next_token_loss": "training",
+    "learning_rate": "training",
 }
 __all__ = list(_HOME)
 __getattr__ = names_from(__name__, _HOME)

@@ -101,6 +101,32 @@ def parity(context, upstream, seed, results):
     context.exit(0 if content["verdict"] == "same" else 1)
 
 
+@main.command()
+@click.option("--steps", type=click.IntRange(min=1), default=800, show_default=True, help="Updates of the weights.")
+@click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="Texts in each step.")
+@click.option("--learning-rate", type=click.FloatRange(min=0), default=8e-3, show_default=True, help="The largest one.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), default=26, show_default=True, help="Of all that is drawn.")
+@click.option(
+    "--every", type=click.IntRange(min=1), default=100, show_default=True, help="Steps between reports and checkpoints."
+)
+@click.option("--checkpoint", type=click.Path(path_type=Path), help="Keep the training here, to go on with --resume.")
+@click.option("--resume", is_flag=True, help="Go on where --checkpoint left off.")
+@click.option("--save", type=click.Path(path_type=Path), help="Write the trained model here, for load_model.")
+def train(**options):
+    """Train a small GPT to write couplets that hold a given keyword, as chapter 13 does.
+
+    It takes about a quarter of a minute. To share the work of each step among two processes:
+
+    torchrun --nproc-per-node 2 -m book_utils train
+    """
+    from book_utils.workbench.train import run
+
+    try:
+        run(**options)
+    except (ValueError, OSError) as error:
+        _stop(error)
+
+
 def _stop(error):
     failure = click.ClickException(str(error))
     failure.exit_code = 2
