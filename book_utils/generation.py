@@ -76,6 +76,10 @@ def generate(
     """
     if _checks.boolean("use_cache", use_cache) and not isinstance(model, GPTModel):
         raise TypeError(f"the cache needs a GPTModel, got {type(model).__name__}; pass use_cache=False")
+    if stream is not None and not callable(stream):
+        raise TypeError(f"stream must be callable, got {type(stream).__name__}")
+    if context_size is None:
+        context_size = getattr(getattr(model, "cfg", None), "context_length", None)
     idx, context_size = _checked(model, idx, max_new_tokens, context_size)
     _check_choice(temperature, top_k, top_p, generator, idx.device)
     pad_id = _check_ends(model, eos_id, pad_id)
@@ -156,12 +160,13 @@ def _cache_for(model, idx, max_new_tokens, context_size) -> KVCache:
 
 def _checked(model, idx, max_new_tokens, context_size) -> tuple[Tensor, int]:
     """The prompt as int64, and the window; errors as `generate` has them."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     cfg = getattr(model, "cfg", None)
     if cfg is None:
         idx = _checks.ids(idx, "idx")
     else:
         idx = _checks.ids_within(idx, cfg.vocab_size, model.tok_emb.weight.device, "idx")
-        context_size = cfg.context_length if context_size is None else context_size
     if idx.shape[1] == 0:
         raise ValueError("idx has no tokens (T = 0); generation starts from at least 1")
     _checks.integer("max_new_tokens", max_new_tokens, 0)

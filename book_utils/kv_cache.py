@@ -46,6 +46,8 @@ class KVCache:
         self.max_length = _checks.positive_int("max_length", cfg.context_length if max_length is None else max_length)
         if self.max_length > cfg.context_length:
             raise ValueError(f"max_length = {max_length} is more than context_length = {cfg.context_length}")
+        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+            raise TypeError(f"dtype must be a floating-point torch.dtype, got {dtype!r}")
         shape = (cfg.n_layers, self.batch_size, cfg.n_heads, self.max_length, cfg.head_dim)
         self.keys = torch.empty(shape, dtype=dtype, device=device)
         self.values = torch.empty(shape, dtype=dtype, device=device)
