@@ -8,7 +8,8 @@ so that a pair kept out of training is made of words that were in it.
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import product
 
 import torch
@@ -78,8 +79,10 @@ def split_keywords(seed: int) -> tuple[list[Keyword], list[Keyword]]:
     return [pair for pair in product(FIRST, SECOND) if pair not in kept_out], kept_out
 
 
-def _patterns(keyword: Keyword) -> Iterator[list[Sequence[str]]]:
+@cache
+def _patterns(keyword: Keyword) -> list[list[Sequence[str]]]:
     """For every form that a couplet with this keyword can have: the words that may stand at each place."""
+    patterns = []
     for forms in product(FORMS, repeat=2):
         for holder in range(2):  # the line that holds the keyword
             places: list[Sequence[str]] = []
@@ -88,12 +91,13 @@ def _patterns(keyword: Keyword) -> Iterator[list[Sequence[str]]]:
                     subject = [[word] for word in keyword] if line == holder else [CLASSES["noun"]]
                     places += subject if name == "subject" else [CLASSES[name]]
                 places.append([sign])
-            yield places
+            patterns.append(places)
+    return patterns
 
 
 def write(keyword: Keyword, draw: random.Random) -> str:
     """A couplet with the keyword; every one that the grammar accepts is as likely as any other."""
-    places = draw.choice(list(_patterns(keyword)))
+    places = draw.choice(_patterns(keyword))
     words = [draw.choice(place) for place in places]
     ends = draw.sample(draw.choice(RHYMES), 2)
     words[words.index(BETWEEN) - 1], words[-2] = ends
@@ -117,12 +121,11 @@ def least_loss() -> float:
     All choices of the grammar are even, so it is the logarithm of their number: ten second words for a first one in
     training, and the couplets for a keyword. It is shared by the tokens after the first, which nothing predicts.
     """
-    places = next(_patterns((FIRST[0], SECOND[0])))
-    free = [len(place) for place in places if place is not CLASSES["end"]]
-    forms = len(list(_patterns((FIRST[0], SECOND[0]))))
+    patterns = _patterns((FIRST[0], SECOND[0]))
+    free = [len(place) for place in patterns[0] if place is not CLASSES["end"]]
     ends = len(RHYMES) * math.perm(len(RHYMES[0]), 2)
     second = len(SECOND) - 2
-    return (math.log(second) + math.log(forms) + math.log(math.prod(free)) + math.log(ends)) / (TOKENS - 1)
+    return (math.log(second) + math.log(len(patterns)) + math.log(math.prod(free)) + math.log(ends)) / (TOKENS - 1)
 
 
 def texts(keywords: Sequence[Keyword], number: int, seed: int) -> Integer[Tensor, "N T"]:
@@ -133,7 +136,7 @@ def texts(keywords: Sequence[Keyword], number: int, seed: int) -> Integer[Tensor
     return torch.tensor([encode(f"{' '.join(keyword)} {AFTER_KEYWORD} {write(keyword, draw)}") for keyword in rows])
 
 
-TOKENS = len(next(_patterns((FIRST[0], SECOND[0])))) + 3  # of an example: a keyword, a colon, a couplet
+TOKENS = len(_patterns((FIRST[0], SECOND[0]))[0]) + 3  # of an example: a keyword, a colon, a couplet
 
 
 def accepted_share(

@@ -322,7 +322,7 @@ assert_same(x, stages[f"block {n_layers}"])
 print("same names, same result; the name of one:", list(looped.state_dict())[2])
 
 # %% [markdown]
-# So a state dict fits both. What the loop adds is freedom of calling: it can hand each block something besides `x`, for example the keys and values kept from earlier tokens, which a later chapter does. `Sequential` passes on one value and no more. `ModuleList`, for its part, cannot be called; it only holds.
+# So a state dict fits both. What the loop adds is freedom of calling: it can hand each block something besides `x`, for example the keys and values kept from earlier tokens, which [chapter 12](12_kv_cache.ipynb) does. `Sequential` passes on one value and no more. `ModuleList`, for its part, cannot be called; it only holds.
 #
 # ## Logits are not probabilities
 #
