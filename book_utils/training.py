@@ -157,7 +157,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate(number, self.settings)
         self.model.train()
-        with torch.random.fork_rng():
+        with torch.random.fork_rng([self.ids.device] if self.ids.is_cuda else []):
             torch.manual_seed(self.settings.seed + 1_000_003 * (number * self._world + self._rank))  # for dropout
             loss = next_token_loss(self._forward, self.ids[self._rows(number)])
         mean = self._mean(loss)

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from book_utils._files import write_whole
-from book_utils.workbench import check_parameters, rounded, show_table
+from book_utils.workbench import Progress, check_parameters, get_tokenizer, rounded, show_table
 from book_utils.workbench.files import ROOT, chapter_scripts
 from book_utils.workbench.parameters import Parameter, read_parameters
 
@@ -126,3 +128,61 @@ def test_a_table_is_text_in_a_script_and_rich_in_a_notebook(capsys):
 def test_rounding_leaves_no_negative_zero():
     assert str(rounded(torch.tensor([-0.00001, 1.23456]))) == "[0.0, 1.2346]"
     assert rounded(torch.tensor(2.0)) == 2.0
+
+
+# words
+
+
+@given(text=st.text())
+def test_bytes_come_back_as_the_text_they_were(text):
+    text = text.encode("utf-8", "ignore").decode()  # without lone surrogates, which have no UTF-8 form
+    tokenizer = get_tokenizer("bytes")
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text and all(0 <= i < tokenizer.n_vocab for i in ids)
+
+
+def test_half_a_character_becomes_a_sign_and_other_vocabularies_are_named():
+    assert get_tokenizer("bytes").decode([0xC3]) == "�"
+    with pytest.raises(ValueError, match="tokenizer = 'words' is neither 'bytes' nor 'gpt2'"):
+        get_tokenizer("words")
+
+
+def test_gpt2s_vocabulary_is_tiktokens_or_its_absence_is_one_line(monkeypatch):
+    import tiktoken
+
+    class Stub:
+        n_vocab = 50257
+
+    monkeypatch.setattr(tiktoken, "get_encoding", lambda name: Stub() if name == "gpt2" else None)
+    assert get_tokenizer("gpt2").n_vocab == 50257
+
+    def offline(name):
+        raise OSError("no route\nto the host")
+
+    monkeypatch.setattr(tiktoken, "get_encoding", offline)
+    with pytest.raises(RuntimeError, match=r"cannot be had here \(OSError: no route\); use tokenizer = 'bytes'"):
+        get_tokenizer("gpt2")
+
+
+# progress
+
+
+def test_a_bar_leaves_nothing_in_a_script(capsys):
+    assert list(Progress(range(3), "training")) == [0, 1, 2]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_in_a_notebook_ends_as_it_began(monkeypatch):
+    from types import SimpleNamespace
+
+    from book_utils.workbench import progress
+
+    shown = []
+    monkeypatch.setattr(progress, "get_ipython", lambda: SimpleNamespace(kernel=1))
+    monkeypatch.setattr(progress, "display", lambda bar, **_: shown.append(bar) or SimpleNamespace(update=shown.append))
+    with pytest.raises(ZeroDivisionError):
+        for step in Progress(range(200), "training"):
+            1 / (150 - step)
+    forms = [bar._repr_html_() for bar in shown]
+    assert forms[0] == forms[-1] == "training" and {repr(bar) for bar in shown} == {"training"}
+    assert 30 < len(forms) < 60 and 'value="100" max="200"' in "".join(forms)
