@@ -1,9 +1,10 @@
 """Text to ids and back, for the chapters: bytes, which need nothing, or GPT-2's vocabulary, from tiktoken."""
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
+@runtime_checkable
 class Tokenizer(Protocol):
     """What the chapters ask of a tokenizer; the names are tiktoken's."""
 
