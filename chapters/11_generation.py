@@ -160,7 +160,7 @@ assert torch.equal(theirs, greedy)
 # %% [markdown]
 # ## Why the last position only
 #
-# The logits at position t are scores for the id at t + 1. For every position but the last that id is already there. And because no position sees a later one, a longer text changes nothing about the earlier positions: their logits come out again as they were in the step before.
+# The logits at position i are scores for the id at i + 1. For every position but the last that id is already there. And because no position sees a later one, a longer text changes nothing about the earlier positions: their logits come out again as they were in the step before.
 
 # %%
 with torch.no_grad():
@@ -189,7 +189,7 @@ show_table(["written", "shape", "ids"], rows)
 assert example.argmax().item() >= example.shape[1]  # no id at all
 
 # %% [markdown]
-# Without `dim` the batch is read as one long list, and the result is a place in that list: here 5, where ids end at 2. With some luck the next step refuses it. With less, the largest score of all stands in the first row, and the number is a legal id, chosen once for the whole batch. Along `dim=0` the rows compete for each id, which gives V numbers; nothing complains when B and V are equal.
+# Without `dim` the batch is read as one long list, and the result is a place in that list: here 5, where ids end at 2. If that number is V or more, the next step refuses it. If the largest score of all stands in the first row, it is a legal id, and nobody notices that one id was chosen for the whole batch. Along `dim=0` the rows compete for each id, which gives V numbers; nothing complains when B and V are equal.
 #
 # Slices slip in the same silent way.
 
@@ -233,7 +233,7 @@ assert [row[2] == row[3] for row in rows] == [True, True, True, False, False, Tr
 assert rows[-1][2] == 0 and all(isinstance(row[4], str) for row in rows[3:])
 
 # %% [markdown]
-# Of two equal scores, `argmax` takes the first; the documentation promises it. A single −∞ is harmless. The others are not. NaN, "not a number", is what a broken weight or an overflow leaves behind. PyTorch's `argmax` counts it as the largest and returns its place, which is a legal id; the loop would go on writing without a word. With +∞ the softmax computes ∞ − ∞, and every probability is NaN; with nothing but −∞ as well. Where the two columns happen to agree, in the last row, they agree on nothing. `choose` refuses all three. (`generate_text_simple` does what upstream's function does, and does not look.)
+# Of two equal scores, `argmax` takes the first; the documentation promises it. A single −∞ is harmless. The others are not. NaN, "not a number", is what a broken weight or an overflow leaves behind. PyTorch's `argmax` counts it as the largest and returns its place, which is a legal id; the loop would go on writing without a word. With +∞ the softmax computes ∞ − ∞, and every probability is NaN; with nothing but −∞ as well. In the last row both columns say 0, only because 0 is the first place; no score was the largest. `choose` refuses all three. (`generate_text_simple` does what upstream's function does, and does not look.)
 #
 # Now rounding. Take two logits, 0 and a small *lead*, and let the second be the larger. Each number type has an eps, the gap between 1 and the next number.
 
@@ -253,7 +253,7 @@ print("softmax of 0, -200, -300 in float32:", far.tolist())
 # %% [markdown]
 # The ratio of the two probabilities is the exponential of the lead, so for a small lead they differ by that share. Each carries a relative error of up to about eps. A lead of several eps therefore survives. A lead far below eps is rounded away, the probabilities are equal, and `argmax` takes the first. Only logits near 0 can be so close: two different numbers of size 1 or more are eps apart at least.
 #
-# The other rounding is at the far end: scores far below the largest get the probability 0, and their order is lost. This cannot touch the largest, whose exponential is that of 0, which is 1. So, precisely: for finite logits both ways choose the same id wherever the lead of the first over the second is several eps or more; below that they may part. Leaving the softmax out is cheaper and exact.
+# The other rounding is at the far end: scores far below the largest get the probability 0, and their order is lost. This cannot touch the largest, whose exponential is that of 0, which is 1. So for finite logits both ways choose the same id where the lead of the first over the second is well above eps; far below it they part; between, it depends on the rounding. Leaving the softmax out is cheaper and exact.
 #
 # ## Two switches
 #
@@ -277,7 +277,7 @@ assert [row[1:] for row in rows] == [[False, False], [True, True]]
 # %% [markdown]
 # In train mode the model's scores change from call to call, for the same text. The loop would run as before; what it writes would not be the text of the model.
 #
-# Gradients are the other matter. Each forward pass that may be followed by a backward pass keeps what that would need, its *graph*. PyTorch lets one look at what is kept: `saved_tensors_hooks` calls a function for each saved tensor. The weights exist anyway and are left out of the sum.
+# Gradients are the other matter. Each forward pass that may be followed by a backward pass records its operations, the *graph*, and saves with them the tensors that the backward pass would need. PyTorch lets one look at what is kept: `saved_tensors_hooks` calls a function for each saved tensor. The weights exist anyway and are left out of the sum.
 
 
 # %%
@@ -315,7 +315,7 @@ assert with_graph >= bound and without == 0 and asks and not asks_not
 # %% [markdown]
 # How much is kept depends on the PyTorch release, so the table states a lower bound that follows from the sizes: the gradient of a linear layer's weight needs the layer's input. The last line is the same bound for a full window of GPT-2 small. All of it is thrown away at the next step, because an id has no gradient: `argmax` cuts the graph. Nothing is wrong in the text, then; memory and time are spent for nothing. (Where somebody collects the logits of every step, the graphs are collected too.)
 #
-# So before generating, `eval()` and `no_grad`; and afterwards? A function that generates in the middle of a training must give the model back as it was. A careless version looks at the mode of the whole model, and nothing else. Try it on a model in which all modules train but one: the dropout of the embedding was switched off on purpose.
+# So before generating, `eval()` and `no_grad`; and afterwards? A function that generates in the middle of a training must give the model back as it was. A careless version looks at the mode of the whole model, and nothing else. (`contextmanager` makes of such a function something for a `with` line: what stands before `yield` runs on entering, what stands after it on leaving. An error in the block is raised at the `yield`, and the line after it is then not reached.) Try it on a model in which all modules train but one: the dropout of the embedding was switched off on purpose.
 
 
 # %%
@@ -366,7 +366,7 @@ assert in_training(noisy) == 1 and noisy.drop_emb.training and torch.is_grad_ena
 #
 # ## Words
 #
-# A model knows ids alone. A *tokenizer* cuts a text into pieces and gives each piece its id; back again, it joins the pieces of the ids. The plainest one takes the bytes of the text's UTF-8 form, each byte one id, so V = 256. GPT-2's starts from the same 256 bytes and was given 50 000 pairs to merge, the most frequent ones of a collection of texts: two bytes become one piece, that piece and another a longer one, and so on. With one id more for the end of a text V = 50 257. Common words are one piece there, and any text has ids, since every byte has one. (The method is byte pair encoding: Sennrich et al., 2016, for GPT-2 on bytes.) The model's V must be the tokenizer's, as it is in the first cell.
+# A model knows ids alone. A *tokenizer* cuts a text into pieces and gives each piece its id; back again, it joins the pieces of the ids. The plainest one takes the bytes of the text's UTF-8 form, each byte one id, so V = 256. GPT-2's starts from the same 256 bytes and learned 50 000 merges from a collection of texts, one after the other: each joins the pair of neighbouring pieces that is the most frequent by then, two bytes at first, longer pieces later. (Before that the text is cut into words, numbers and signs, and no merge crosses such a cut.) With one id more for the end of a text V = 50 257. Common words are one piece there, and any text has ids, since every byte has one. (The method is byte pair encoding: Sennrich et al., 2016, for GPT-2 on bytes.) The model's V must be the tokenizer's or more; in the first cell they are equal.
 
 # %%
 first = encoded[:16]  # 16 at most
@@ -378,10 +378,6 @@ by_bytes = get_tokenizer("bytes")
 two = by_bytes.encode("é")
 halves = [by_bytes.decode([byte]) for byte in two]
 print("é in bytes:", two, "· one by one:", halves, "· together:", by_bytes.decode(two))
-try:
-    get_tokenizer("words")
-except ValueError as error:
-    print(error)
 
 # %% [markdown]
 # A character outside ASCII takes several bytes, and half a character is no text: the sign � stands for it. Who shows ids as they come must hold back such halves. With GPT-2's pieces it is the same, since a piece may end inside a character.
@@ -400,7 +396,7 @@ rows = [
 show_table(["the prompt's own next ids", "cross-entropy"], rows, format=".2f")
 
 # %% [markdown]
-# The loop ran to its end and wrote what was asked for. That shows that the call path works: encode, crop, forward, choose, append, decode. It shows nothing of language. The model has random weights, and the table says what it knows: the loss of its scores on the prompt itself (on the part that fits into its window) is near that of a model for which all ids are alike, a little above or below by chance. Wrong logits would give a text that looks no different.
+# The loop ran to its end and wrote what was asked for. That shows that the call path works: encode, crop (where the text is longer than C), forward, choose, append, decode. It shows nothing of language. The model has random weights, and the table says what it knows: the loss of its scores on the prompt itself (on the part that fits into its window) is not far from that of a model for which all ids are alike. On average over such models it is somewhat above, since scores that know nothing are still unequal; for one short prompt it can fall on either side. Wrong logits would give a text that looks no different.
 #
 # ## When the text outgrows the window
 #
@@ -428,7 +424,7 @@ table = torch.cat([state["pos_emb.weight"], more])  # [C + 3, D]
 wide = GPTModel(replace(cfg, context_length=C + 3)).double().eval()
 wide.load_state_dict({**state, "pos_emb.weight": table})
 in_place = deepcopy(model)
-in_place.load_state_dict({**state, "pos_emb.weight": table[3:]})
+_ = in_place.load_state_dict({**state, "pos_emb.weight": table[3:]})
 
 # %%
 other = full.clone()
@@ -468,7 +464,7 @@ else:
 #
 # Greedy choice gives one text for each prompt. The other way is to *draw* the next id, each with its probability. Three settings shape the probabilities before that. To see what they do, one fixed row of eight logits is enough.
 #
-# The *temperature* divides the logits before the softmax. Below 1 it stretches the gaps between them, above 1 it shrinks them. The *entropy*, the mean of −log₂ p with each id weighted by its p, in bits, measures how open the choice still is: 0 when one id has all the probability, 3 bits when eight are equally likely. Two to the power of it is the number of equally likely ids that would leave the choice as open.
+# The *temperature* divides the logits before the softmax. Below 1 it stretches the gaps between them, above 1 it shrinks them. The *entropy*, the mean of −log₂ p with each id weighted by its p, in bits, measures how open the choice still is: 0 when one id has all the probability, 3 bits when eight are equally likely. Two to the power of it is the number of equally likely ids that would leave the choice as open; it is called *perplexity*.
 
 # %%
 fixed = torch.tensor([2.0, 1.2, 0.9, 0.3, 0.0, -0.4, -1.1, -2.0]).double()  # [V]
@@ -478,7 +474,7 @@ for degree in degrees:
     p = spread[degree] = (fixed / degree).softmax(dim=-1)  # [V]
     bits = torch.special.entr(p).sum().item() / math.log(2)
     rows.append([f"{degree:g}", p.max().item(), bits, 2**bits])
-header = ["temperature", "largest probability", "entropy, bits", "ids as open"]
+header = ["temperature", "largest probability", "entropy, bits", "equally open ids"]
 show_table(header, rows, format=".3f")
 entropies = [row[2] for row in rows]
 assert entropies == sorted(entropies) and entropies[-1] < 3
@@ -506,7 +502,7 @@ with figure(
 # %% [markdown]
 # The order of the ids is the same at every temperature, so the greedy choice does not depend on it. Towards 0 the largest takes everything; the library writes greedy choice as temperature 0, without dividing.
 #
-# The other two settings cut. *Top-k* keeps the k likeliest ids (Fan et al., 2018). *Top-p*, or nucleus sampling, keeps the fewest likeliest ids that together reach the probability p (Holtzman et al., 2020): few where the model is sure, many where it is not. What is kept is scaled to sum to 1 again. With both, top-p works on what top-k has left.
+# The other two settings cut. *Top-k* keeps the k likeliest ids (Fan et al., 2018). *Top-p*, or nucleus sampling, keeps the fewest likeliest ids that together reach the probability p (Holtzman et al., 2020): few where the model is sure, many where it is not. What is kept is scaled to sum to 1 again. With both, top-p works on what top-k has left. The temperature comes first here, so it changes which ids reach p, though not which are the k likeliest; programs differ in this order.
 
 
 # %%
@@ -539,10 +535,10 @@ show_table(["setting", "ids left", "probabilities"], rows)
 assert rows[1][1] == top_k and rows[3][1] <= min(rows[1][1], rows[2][1])
 
 # %% [markdown]
-# `choose` should draw with exactly these probabilities. How can draws be compared with a distribution? By counting. Among N independent draws the share of one id differs from its probability by t or more with a probability of at most 2 exp(−2Nt²) (Hoeffding, 1963). With 100 000 draws and t = 0.015 that is the number printed below: if a share is farther off, it was not chance. And an id that was cut must never come.
+# `choose` should draw with exactly these probabilities. How can draws be compared with a distribution? By counting. Among N independent draws the share of one id differs from its probability by δ or more with a probability of at most 2 exp(−2Nδ²) (Hoeffding, 1963). For the N and δ of the next cell that is the number printed below: if a share is farther off, it was not chance. And an id that was cut must never come.
 
 # %%
-N, t = 100_000, 0.015
+N, delta = 100_000, 0.015
 draw = torch.Generator().manual_seed(seed)
 rows = []
 for name, options in settings.items():
@@ -550,13 +546,13 @@ for name, options in settings.items():
     drawn = choose(fixed.expand(N, -1), generator=draw, **options)  # [N, 1]
     counts = drawn.flatten().bincount(minlength=len(fixed))  # [V]
     off = (counts / N - p).abs().max().item()
-    rows.append([name, counts[p == 0].sum().item(), off < t])
-show_table(["setting", "draws of cut ids", f"all shares within {t}?"], rows)
-print(f"by chance farther off: {2 * math.exp(-2 * N * t**2):.0e} for one id")
+    rows.append([name, counts[p == 0].sum().item(), off < delta])
+show_table(["setting", "draws of cut ids", f"all shares within {delta}?"], rows)
+print(f"by chance farther off: {2 * math.exp(-2 * N * delta**2):.0e} for one id")
 assert all(row[1:] == [0, True] for row in rows)
 
 # %% [markdown]
-# The drawn ids themselves are not printed here. A seed fixes them on one machine with one PyTorch release; PyTorch promises no more than that. What does hold everywhere are claims such as these: the same seed twice gives the same text, every id is among the k likeliest of its step, and a `torch.Generator` of one's own leaves PyTorch's global one as it was.
+# The drawn ids themselves are not printed here. A seed fixes them on one machine with one PyTorch release; PyTorch promises no more than that. What holds wherever the operations are deterministic (on a GPU not all are) are claims such as these: the same seed twice gives the same text, every id is among the k likeliest of its step, and a `torch.Generator` of one's own leaves PyTorch's global one as it was.
 
 # %%
 from book_utils import generate
@@ -578,11 +574,11 @@ with torch.no_grad():
 print(f"twice the same; global generator untouched; all among the top {top_k}")
 
 # %% [markdown]
-# `generate` is the library's second loop, with these settings. It has a cache, which [chapter 12](12_kv_cache.ipynb) builds, and the ids are the same with it and without; `use_cache=False` leaves it out. Where several logits equal the k-th, exactly k are kept, and PyTorch's `topk` does not promise which of them.
+# `generate` is the library's second loop, with these settings. It has a cache, which [chapter 12](12_kv_cache.ipynb) builds, and the ids are the same with it and without, unless rounding decides a near tie; `use_cache=False` leaves it out. Where several logits equal the k-th, exactly k are kept, and PyTorch's `topk` does not promise which of them.
 #
 # ## Where a text ends
 #
-# Nothing in the model stops. A tokenizer can set an id aside for the end of a text, and the loop stops a row that has written it. The rows of a batch end at different times, but a tensor has rows of one length, so a row that has ended is filled up with a padding id. To see it happen, let the end be an id that row 0 writes by itself, no later than the middle of its greedy text.
+# Nothing in the model stops. A tokenizer can set an id aside for the end of a text (*end of sequence*, in code `eos_id`), and the loop stops a row that has written it. The rows of a batch end at different times, but a tensor has rows of one length, so a row that has ended is filled up with a *padding id* (`pad_id`). To see it happen, let the end be an id that row 0 writes by itself, no later than the middle of its greedy text.
 
 
 # %%
@@ -615,7 +611,7 @@ assert torch.equal(torch.cat(seen, dim=1), ended[:, T:])
 assert all(new.shape == (len(ids), 1) for new in seen) and alone.shape[1] < T + n
 
 # %% [markdown]
-# Row 0 ends where its id comes, and is padded while the other goes on. Row 1 goes on as if nothing had happened, since rows do not see each other; it ends only where it writes that id itself. The result is shorter than T + n only when every row has ended, as in the last line. `stream` is a function of the caller's; it was given the ids `[B, 1]` of every step as they came, which is how a text can be shown while it is written.
+# A row ends where it writes that id, and is padded as long as another goes on. Rows do not see each other, so the end of one changes nothing in the other. The result is shorter than T + n only when every row has ended, as it is for row 0 alone. `stream` is a function of the caller's; it was given the ids `[B, 1]` of every step as they came, which is how a text can be shown while it is written.
 #
 # Only an id that the loop has written ends a row. The same id in the prompt does not count: a prompt may well begin with the end of the text before it.
 
@@ -631,7 +627,7 @@ print("after an end in the prompt the text goes on:", going_on.shape[1] > T)
 # %% [markdown]
 # ## Equal strings
 #
-# [Chapter 10](10_blind_spots.ipynb) met mistakes that write the right text. The loop shows why: of V scores it uses one place. Call the distance between the largest and the second logit the *lead*. Whatever changes no logit by half the lead or more, at any step, leaves the greedy text as it is. Here are three functions of the model's logits, so three other models: all logits doubled, a softmax inside, and noise that stays below a quarter of the smallest lead on the way.
+# [Chapter 10](10_blind_spots.ipynb) met mistakes that write the right text. The loop shows why: of V scores it uses one place. Call the distance between the largest and the second logit the *lead*. Two kinds of change leave the greedy text as it is: one that keeps the order of the scores, however large it is, and one that moves no logit by half the lead or more, at any step. Here are three functions of the model's logits, so three other models. Two are of the first kind, all logits doubled and a softmax inside; one is of the second, noise that stays below a quarter of the smallest lead on the way.
 
 
 # %%
@@ -675,9 +671,9 @@ show_table(header, rows, format=".2e")
 assert all(row[1] for row in rows) and all(row[2] > 0 for row in rows[1:])
 
 # %% [markdown]
-# Four equal texts, four models. The last column, for the first new id of row 0, says what a text that is drawn would notice, and a greedy one does not. So an equal string is no proof of equal logits.
+# Four equal texts, four models. (Where the first two differences are nearly the same, it is because all probabilities are small: both are then about the largest logit itself.) The last column, for the first new id of row 0, says what a text that is drawn would notice, and a greedy one does not. So an equal string is no proof of equal logits.
 #
-# Is a different string a proof of a mistake, then? Let two models differ by next to nothing, at a place where two scores are nearly equal. The logit of an id is the product of its row of the output head with the hidden vector h of the position. Adding a multiple of h to the row of the second-best id moves its score: once to 1e-9 below the best, once to 1e-9 above.
+# Is a different string a proof of a mistake, then? Let two models differ by next to nothing, at a place where two scores are nearly equal. The logit of an id is the product of its row of the output head with the hidden vector h of the position. Let w be the row of the second-best id, so that its score is w · h. Adding δ h / (h · h) to w adds exactly δ to that score. The δ is chosen so that the score comes to stand 1e-9 below the best once, and 1e-9 above it once.
 
 
 # %%
@@ -707,7 +703,7 @@ assert off < 1e-8 and texts[0][0] != texts[1][0]
 #
 # ## Prompts
 #
-# What may a prompt be? With 0 new ids the result is the prompt. A prompt longer than C is cropped like any text. The rest of the list is refused before anything is computed, except for the last line, which only the logits can tell.
+# What may a prompt be? With 0 new ids the result is the prompt. A prompt longer than C is cropped like any text. The table lists what is refused: all but its last line before anything is computed; a broken weight shows only in the logits.
 
 # %%
 assert torch.equal(generate(model, ids, 0), ids)
@@ -791,7 +787,7 @@ for size in (C, C // 2):
 # | Symptom | Cause | How to tell | Mend |
 # |---|---|---|---|
 # | An id of V or more | `argmax` over the flattened batch | the shape of what it returns | `argmax(dim=-1)` |
-# | Sizes do not match in `cat` | `argmax` without `keepdim` gives `[B]` | print the shape | `keepdim=True`, or `[:, None]` |
+# | `cat` complains of the number of dimensions | `argmax` without `keepdim` gives `[B]` | print the shape | `keepdim=True`, or `[:, None]` |
 # | An error as soon as the text has C + 1 ids | no crop | the length of the input | `ids[:, -context_size:]` |
 # | The same id over and over, once the text is longer than C | the window is cut at the wrong end | print the window | a minus sign: the last ids |
 # | The text loses its beginning | the id is appended to the window | the length of the result | append to the whole text |
@@ -801,7 +797,7 @@ for size in (C, C // 2):
 # | The same id for ever, whatever the prompt | NaN in the logits | `logits.isfinite().all()` | find the weight; use `generate` |
 # | NaN at a very small temperature | logits divided by it overflow | the largest of `logits / temperature` | subtract the largest first; 0 for greedy |
 # | The � sign in the text | a character cut in half, or random ids | decode the whole | wait for the next id |
-# | Another text on another machine, at the same seed | draws, or a near tie | compare logits | compare logits with a tolerance |
+# | Another text on another machine, at the same seed | draws, or a near tie | compare the logits | nothing to mend; test logits with a tolerance |
 # | Rows in a batch differ from the same rows alone | padding without a mask | run one row alone | one call for each length |
 #
 # ## Exercises
@@ -941,6 +937,6 @@ check("11.4", in_eval)
 # - A window that moves gives each id another position at every step and forgets what came before it; temperature, top-k and top-p as a distribution that draws were counted against.
 # - What a text proves: that the loop runs. Equal texts do not prove equal logits, and a tiny difference can change a text.
 #
-# Each step computes all positions of the window again, although only one is new. What of it can be kept? [Chapter 12](12_kv_cache.ipynb) builds a cache, and finds out where it must be thrown away.
+# As long as the text fits into the window, each step computes all its positions again, although only one is new. What of it can be kept? [Chapter 12](12_kv_cache.ipynb) builds a cache, and finds out where it must be thrown away.
 #
 # **Sources.** A. Radford et al., "Language Models are Unsupervised Multitask Learners", 2019, section 2.2 (bytes and byte pairs). R. Sennrich, B. Haddow, A. Birch, "Neural Machine Translation of Rare Words with Subword Units", 2016, arXiv:1508.07909, section 3.2 (byte pair encoding). A. Fan, M. Lewis, Y. Dauphin, "Hierarchical Neural Story Generation", 2018, arXiv:1805.04833 (top-k). A. Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020, arXiv:1904.09751, section 3.1 (top-p). W. Hoeffding, "Probability Inequalities for Sums of Bounded Random Variables", Journal of the American Statistical Association 58, 1963, theorem 1. S. Raschka, "Build a Large Language Model (From Scratch)", 2024, sections 4.7 (the loop) and 5.3 (temperature, top-k); its code, rasbt/LLMs-from-scratch, `ch04/01_main-chapter-code`: `ch04.ipynb` (with a softmax), `gpt.py` (without) and `tests.py`. PyTorch's documentation of `torch.argmax`, `torch.multinomial`, `torch.autograd.graph.saved_tensors_hooks`, and its notes on reproducibility.

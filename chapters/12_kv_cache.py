@@ -22,7 +22,7 @@
 #
 # - say which results of one step stay right in the next, and why keys and values are kept, but neither queries nor logits;
 # - write a cache with the right positions and the right mask for chunks of any length, and recognise the slips that raise no error;
-# - give a cache's size in bytes and its gain in positions and operations, and say where a model with absolute positions loses that gain.
+# - give a cache's size in bytes and its gain in positions and operations, and say why a window that moves loses that gain, and what absolute positions have to do with it.
 #
 # You need the loop of [chapter 11](11_generation.ipynb), the model of [chapter 7](07_gpt_model.ipynb), and attention with its masks from [chapter 5](05_attention.ipynb).
 
@@ -103,8 +103,8 @@ longer = text[:, : T + 1]  # [B, T + 1]
 other = prompt.clone()
 other[:, 0] = (prompt[:, 0] + 1) % V
 rows = []
-steps = zip(*(projections(model, ids) for ids in (prompt, longer, other)), strict=True)
-for number, (first, second, third) in enumerate(steps, 1):  # each layer
+runs = [projections(model, ids) for ids in (prompt, longer, other)]
+for number, (first, second, third) in enumerate(zip(*runs, strict=True), 1):
     after_start = difference(first[:, 1:], third[:, 1:])
     rows.append([number, difference(first, second[:, :T]), after_start])
 show_table(["layer", "one id more at the end", "another id at the start"], rows)
@@ -123,7 +123,7 @@ assert difference(model(prompt), model(longer)[:, :T]) == "below 1e-10"
 #
 # $$\mathrm{softmax}\!\left(\frac{q_t K^\top}{\sqrt{D/H}}\right) V,$$
 #
-# written for one head. It takes the query of position t alone, and the keys and values of the positions 0 to t, as the rows of K and V (here V is the matrix of values). That answers what to keep. **Keys and values** of every layer are asked for again by each later position. An old **query** served its own position, whose context is finished; nobody asks for it again. The old **logits** stay right too, but the loop reads those of the last position only, so keeping them saves nothing.
+# written for one head. It takes the query of position t alone, and the keys and values of the positions 0 to t, as the rows of K and V (here V is the matrix of values). That answers what to keep. **Keys and values** of every layer are asked for again by each later position. An old **query** served its own position, whose context is finished; nobody asks for it again. The old **logits** stay right too, but the loop reads those of the last position only, so keeping them saves nothing. (One could keep the vectors before `qkv`, D numbers in place of 2D, but would have to project all of them again at each step.)
 #
 # ## A plain cache
 #
@@ -140,6 +140,7 @@ def empty_cache():
 def plain_forward(model, ids, kept, start=None, mask=None):
     """Logits [B, T, V] of T new ids; their keys and values are added to `kept`."""
     B, T = ids.shape
+    assert T == 1 or mask is not None  # several ids would see each other's future
     past = kept[0][0].shape[2]  # the tokens so far
     positions = torch.arange(T) + (past if start is None else start)  # [T]
     x = model.tok_emb(ids) + model.pos_emb(positions)  # [B, T, D]
@@ -161,7 +162,7 @@ def plain_forward(model, ids, kept, start=None, mask=None):
 # %% [markdown]
 # One new id at a time needs no mask. A single query stands at the end, and everything that is kept lies before it. So this can be compared at every step with a full forward pass over the same ids.
 #
-# What the position of the new id must be is less visible. The model is given one id, and the position of a single id, counted as before, is 0. Two slips suggest themselves: to start again at 0 whenever ids come in, and to be off by one after the prompt. Both are tried beside the right one.
+# What the position of the new id must be is less visible. The model is given one id, and the position of a single id, counted as before, is 0. Two slips suggest themselves: to start again at 0 whenever ids come in, and to skip one position after the first call. Both are tried beside the right one.
 
 
 # %%
@@ -256,7 +257,7 @@ with figure(
     axes[0].set_ylabel("position of\nthe query")
 
 # %% [markdown]
-# `is_causal=True` counts from the upper left corner, as PyTorch's documentation says. (GPT-2's own code counts its mask "from the lower right corner", which is the right way here.) So after a prompt it lets the first new query see the very first key and nothing else. Now the same three masks in the plain cache: a prefix, then the chunk.
+# `is_causal=True` counts from the upper left corner, as PyTorch's documentation says. (GPT-2's own code counts its mask "from the lower right corner", which is the right way here; PyTorch's name for that mask is `torch.nn.attention.bias.causal_lower_right`.) So after a prompt it lets the first new query see the very first key and nothing else. Now the same three masks in the plain cache: a prefix, then the chunk.
 
 # %%
 chunk = text[:, past : past + new]  # [B, 3]
@@ -300,7 +301,7 @@ show_table(["the text in chunks", "calls", "length", "logits differ by"], rows)
 assert all(row[2:] == [C, "below 1e-10"] for row in rows)
 
 # %% [markdown]
-# What it holds is what the plain cache holds. And the model has no memory of any of this: no buffer, no other names in its state dict, no tensor and no cache among the attributes of any module.
+# What it holds is what the plain cache holds. And the model has no memory of any of this: no buffer, no other names in its state dict, and, besides the parameters, no tensor and no cache among the attributes of any module.
 
 # %%
 kept = empty_cache()
@@ -321,7 +322,7 @@ assert buffers == 0
 #
 # ### What is refused
 #
-# A refused call must not spoil what a cache holds. One cache here holds the prompt and meets five such calls. In the last of them a part of the last block is missing, so it fails when the earlier layers have written their keys already. Two more caches do not fit the model at all.
+# A refused call must not spoil what a cache holds. One cache here holds the prompt and meets five such calls. In the last of them a part of the last block is missing, so it fails when every layer has written its keys already. Two more caches do not fit the model at all.
 
 # %%
 held = KVCache(cfg, batch_size=B, dtype=torch.float64)
@@ -394,7 +395,7 @@ assert stale != "below 1e-10" and renewed == "below 1e-10"
 # %% [markdown]
 # Dropout is a case of the same kind. In training mode each call draws its own mask, and the keys of different calls would come from different networks. Generation runs in eval mode, where it does nothing.
 #
-# So far the answer to the question is this. A cache may reuse the keys and values of a position as long as four things are what they were: its id, its place, all ids before it, and the weights. Now one of them changes.
+# So far the answer to the question is this. A cache may reuse the keys and values of a position as long as four things are what they were: its id, its place, all ids before it with their places, and the weights. Now one of them changes.
 #
 # ## When the window moves
 #
@@ -461,7 +462,7 @@ assert [row[1] == "below 1e-10" for row in rows] == [False, True]
 # %% [markdown]
 # So with absolute positions nothing can be kept once the window moves. A slid cache is not noise; it computes something else than the loop without a cache, and which of the two writes better is not settled by this comparison. What is settled is that they are not the same.
 #
-# Other models change the rules. With *relative* positions, such as rotary embeddings (Su et al., 2021), scores depend on the distance between query and key, so a key need not know its place in the window, and the first cause goes away. The second stays. Models with *sliding-window attention*, such as Mistral 7B, are defined, and trained, with layers that look back a fixed number of positions. Dropping the oldest key is then part of the definition, and deeper layers know of older tokens on purpose.
+# Other models change the rules. With *relative* positions, such as rotary embeddings (Su et al., 2021), scores depend on positions only through the distance between query and key, so nothing changes when all positions move by the same amount, and the first cause goes away. The second stays. Models with *sliding-window attention*, such as Mistral 7B, are defined, and trained, with layers that look back a fixed number of positions. Dropping the oldest key is then part of the definition, and deeper layers know of older tokens on purpose.
 #
 # ## What it costs, counted in positions
 #
@@ -530,7 +531,7 @@ with figure(
     ax.legend(loc="center right")
 
 # %% [markdown]
-# There is a cheaper way on: let the text jump, not slide. When the window is full, keep its last half, fill the cache once, and go on for C/2 ids at one position each. That is another loop with other results, because the model sees less of the text for a while, and whoever wants the ids of the cropping loop cannot have it.
+# There is a cheaper way on: let the text jump, not slide. When the window is full, keep its last half and fill the cache with it, C/2 positions; then C/2 ids follow at one position each. That is about two positions for each id on average, in place of C. That is another loop with other results, because the model sees less of the text for a while, and whoever wants the ids of the cropping loop cannot have it.
 #
 # ## What it costs in memory
 #
@@ -538,7 +539,7 @@ with figure(
 #
 # $$2 \cdot L \cdot B \cdot C \cdot D \cdot \text{bytes of one number}.$$
 #
-# H does not appear. The formula is compared with what the storage of this chapter's cache really takes, and, for the four sizes of GPT-2, with caches on the meta device, which allocates nothing. Beside it stand the bytes of the weights ([chapter 8](08_counting.ipynb)).
+# H does not appear. The formula is compared with what the storage of this chapter's cache really takes, and, for the tiny configuration and the four sizes of GPT-2, with caches on the meta device, which allocates nothing. Beside it stand the bytes of the weights ([chapter 8](08_counting.ipynb)), counted as this book counts them, untied and without QKV bias.
 
 
 # %%
@@ -563,19 +564,19 @@ for name in ("tiny", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"):
         assert on_meta.nbytes == cache_bytes(sizes, 1, dtype.itemsize)
         mebibytes.append(on_meta.nbytes / 2**20)
     weights = 4 * parameter_formula(sizes)
-    texts = -(-weights // on_meta.nbytes)  # rounded up
+    texts = -(-weights // cache_bytes(sizes, 1, 4))  # rounded up
     rows.append([name, *mebibytes, weights / 2**20, texts])
-header = ["one text of C tokens", "MiB in bfloat16", "in float32", "weights in float32"]
-show_table([*header, "texts as heavy as they"], rows, format=",.3f")
+header = ["model", "MiB of one text, bfloat16", "float32", "weights, float32"]
+show_table([*header, "texts that weigh as much"], rows, format=",.3f")
 
 # %% [markdown]
-# For one text the cache is smaller than the weights in each of these. But the weights are there once and serve all texts, whereas every text has a cache of its own. The last column says from how many full texts on the caches take as much memory as the (untied) weights, both in float32. With many texts at once the caches can take more than the model. Shazeer (2019) therefore lets all heads share one key and one value, which divides the cache by H; that is another model, and has to be trained as one.
+# For one text the cache is smaller than the weights in each of these. But the weights are there once and serve all texts, whereas every text has a cache of its own. The last column says from how many full texts on the caches take as much memory as the weights, both in float32. (GPT-2's own weights are tied, and fewer texts outweigh them.) With many texts at once the caches can take more than the model. And they must be read again at every step; to make that cheaper, Shazeer (2019) lets all heads share one key and one value (*multi-query attention*), which divides the cache by H. That is another model, and has to be trained as one.
 #
-# The room is taken for `max_length` tokens, used or not. `generate` asks for as many as the prompt and the new ids need, and for C at most.
+# The room is taken for `max_length` tokens, used or not. `generate` asks for T + n places, one more than it fills, since the last id is not fed, and for as many as the window has at most.
 #
 # ## What it costs in operations
 #
-# Positions are not the whole work: a cached step still compares its query with every kept key. Count operations, a multiplication and an addition as two, in the matrix products alone, which are most of the arithmetic. For one text, T new positions and S = past + T keys:
+# Positions are not the whole work: a cached step still compares its query with every kept key. Count operations, a multiplication and an addition as two, in the matrix products alone, which are most of the arithmetic in models of GPT-2's size. For one text, T new positions and S = past + T keys:
 #
 # $$\underbrace{2T\,(12 L D^2 + V D)}_{\text{linear layers}} + \underbrace{4 L T S D}_{\text{attention}}$$
 #
@@ -611,7 +612,7 @@ header = ["tokens so far", "operations without", "with the cache", "ratio"]
 show_table(header, rows, int_format=",")
 
 # %% [markdown]
-# Formula and counter agree to the last operation. The ratio is the number of tokens exactly, since both terms have the factor T. (The loop reads the last logits alone, and a model could apply its head to the last position only. Then a step without a cache would cost a little less than is counted here.) The figure applies the formula to GPT-2 small; the marks are counted, by running the model on the meta device, where shapes are enough.
+# Formula and counter agree to the last operation. The ratio is the number of tokens exactly, since both terms have the factor T. (The loop reads the last logits alone, and a model could apply its head to the last position only. Then a step without a cache would be cheaper than is counted here, by the share that the head has in it, and the ratio smaller.) The figure applies the formula to GPT-2 small; the marks are counted, by running the model on the meta device, where shapes are enough.
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
 small = get_config("gpt2-small")
@@ -701,7 +702,7 @@ cases = {
     "prompt of C": (text, 3, {}),
     "prompt of C + 3": (above, 3, {}),
     "one id, one text": (text[:1, :1], C + 3, {}),
-    "window of C/2": (prompt, C // 2, {"context_size": C // 2}),
+    f"window of {C // 2}": (prompt, C // 2, {"context_size": C // 2}),
     "no new ids": (prompt, 0, {}),
     "rows that end": (prompt, C - T + 2, {"eos_id": eos_id, "pad_id": 0}),
     "drawn": (prompt, C - T + 2, {"temperature": 1.0}),
@@ -731,7 +732,7 @@ for name, ids in [
     print(f"{name}: {messages[0]}")
 
 # %% [markdown]
-# "The same ids" has a condition. The logits agree to rounding and not bit by bit, because products of other shapes add in other orders. Where the two largest logits are closer than that, the runs may choose differently, and from there on write different texts. In float64 such a tie is very unlikely; in bfloat16, with two to three decimal digits, it is not. Neither of the two is wrong then.
+# "The same ids" has a condition. The logits agree to rounding and not bit by bit, because products of other shapes add in other orders. Where the two largest logits are closer than that, the runs may choose differently, and from there on write different texts. A draw can part in the same way, where the random number falls beside the border of two ids, or where a cut by k or p does. In float64 such a tie is very unlikely; in bfloat16, with two to three decimal digits, it is far less so. Neither of the two is wrong then.
 #
 # ## When it goes wrong
 #
@@ -739,7 +740,7 @@ for name, ids in [
 # |---|---|---|---|
 # | The first new id is right, then the text decays | positions start at 0 for each input | compare the second step with a full pass | positions from the number of kept tokens |
 # | `index out of range` at the last place of the window | positions off by one | the same | count the kept tokens before adding |
-# | Prompt and single ids work, chunks do not | `is_causal=True` with more keys than queries | compare one chunk of 3 | a triangle shifted by `past` |
+# | Prompt and single ids work, chunks do not | `is_causal=True` whenever T > 1, which is right only with nothing kept | compare one chunk of 3 | a triangle shifted by `past` |
 # | Logits inside a chunk depend on later ids of the chunk | no mask | change its last id, compare the positions before | the same |
 # | A new text goes on with an old one | a cache inside the model that was not emptied | run the same prompt twice | one cache for each text, made by the caller |
 # | Right at first, wrong after a training step | stale keys and values | fill again and compare | a new cache when weights change |

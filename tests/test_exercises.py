@@ -59,6 +59,9 @@ def test_the_judge_sees_what_is_wrong_about_an_unknown_attempt():
     assert "is a list; a tensor is wanted" in double.judge(lambda x: [2.0, 4.0])
     assert double.judge(lambda x: 3 * x) == "not yet. Too much."
     assert "differs from the answer" in double.judge(lambda x: 5 * x)
+    total = Exercise(answer=lambda a, b: a + b, inputs=[(0, 0), (2, 3)])
+    assert total.judge(lambda a, b: a * b) == "not yet. For the arguments 2, 3 your result is 6, which is not right."
+    assert total.judge(lambda a, b: (a, b)).endswith("0, 0 your result is (0, 0), which is not right.")
     assert "changed its input in place" in double.judge(lambda x: x.mul_(2))
     assert "raised TypeError" in double.judge(7)
     assert "raised SystemExit" in double.judge(lambda x: exit("no"))

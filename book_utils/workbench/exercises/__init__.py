@@ -60,7 +60,16 @@ class Exercise:
         for sentence, mistake in self.mistakes.items():
             if _same(results, self.results(mistake), self.atol):
                 return f"not yet. {sentence}"
-        return f"not yet. {_first_difference(results, expected, self.atol)}"
+        return (
+            f"not yet. {self._first_wrong_call(results, expected) or _first_difference(results, expected, self.atol)}"
+        )
+
+    def _first_wrong_call(self, results: list, expected: list) -> str | None:
+        """For a function of plain values whose result is plain too: the call, and what came of it."""
+        for args, result, right in zip(self.inputs, results, expected, strict=False):
+            if _plain((*args, result, right)) and not _same(result, right, self.atol):
+                return f"For the arguments {', '.join(map(repr, args))} your result is {result!r}, which is not right."
+        return None
 
     def _changes_input(self, attempt: object) -> bool:
         for args in self.inputs:
@@ -105,6 +114,10 @@ def _same(a: object, b: object, atol: float) -> bool:
     if isinstance(a, Real) and isinstance(b, Real) and isinstance(a, bool) == isinstance(b, bool):
         return a == b or abs(a - b) <= atol
     return type(a) is type(b) and a == b
+
+
+def _plain(value: object) -> bool:
+    return all(map(_plain, value)) if isinstance(value, tuple) else isinstance(value, (int, float, str))
 
 
 def _first_difference(results: list, expected: list, atol: float) -> str:

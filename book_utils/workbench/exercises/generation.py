@@ -1,8 +1,11 @@
 """The exercises of chapter 11."""
 
+from copy import deepcopy
+
 import torch
 from torch import nn
 
+from book_utils import evaluating
 from book_utils.workbench.exercises import Exercise
 
 _C = 4  # context_size of the model below
@@ -74,6 +77,11 @@ def _nucleus(probabilities, p):
     return _scaled(_kept(probabilities, _nucleus_ids(probabilities, p)))
 
 
+def _sorted_cut(probabilities, p):
+    """The nucleus, the largest first."""
+    return _nucleus(probabilities, p).sort(descending=True).values
+
+
 def _from_the_least(probabilities, p):
     order = _order(probabilities).flip(0)
     return _scaled(_kept(probabilities, order[: (probabilities[order].cumsum(dim=-1) < p).sum() + 1]))
@@ -98,11 +106,11 @@ def _modes(model):
 
 
 def _try_in_eval(in_eval, own, inner, fails):
-    """The result, the modes during the work and after it, and whether the error got through; None for a blank."""
+    """The result, what was the case during the work, the modes after it, whether the error got through; or None."""
     model, during = _Mixed(own, *inner), []
 
-    def work(model):
-        during.append(_modes(model))
+    def work(given):
+        during.append([_modes(given), given is model, torch.is_grad_enabled()])
         if fails:
             raise KeyError("an error in the middle")
         return 7
@@ -176,6 +184,32 @@ def _no_eval(model, work):
     return work(model)
 
 
+def _on_a_copy(model, work):
+    return work(deepcopy(model).eval())
+
+
+def _always_train_without_finally(model, work):
+    model.eval()
+    result = work(model)
+    model.train()
+    return result
+
+
+def _with_evaluating(model, work):
+    with evaluating(model):
+        return work(model)
+
+
+def _children_only(model, work):
+    modes = [(module, module.training) for module in model.children()]
+    model.eval()
+    try:
+        return work(model)
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
 def _outermost_only(model, work):
     was, model.training = model.training, False
     try:
@@ -247,6 +281,13 @@ EXERCISES = {
                 _kept(x.exp(), _nucleus_ids(x, p))
             ),
             "Nothing is cut yet.": lambda x, p: x.clone(),
+            "This applies the order once more; to go back, write to `kept[order]`.": lambda x, p: _sorted_cut(x, p)[
+                _order(x)
+            ],
+            "The cut was found in sorted order and applied to the unsorted; use the ids in `order`.": lambda x, p: (
+                _scaled(x * (_sorted_cut(x, p) > 0))
+            ),
+            "Divide by the sum of what is kept, which is p or more.": lambda x, p: _kept(x, _nucleus_ids(x, p)) / p,
         },
     ),
     "11.3": Exercise(
@@ -263,6 +304,9 @@ EXERCISES = {
                 lambda *args: _loop(*args, crop=_first)
             ),
             "The window is one id too short.": lambda *args: _loop(*args, crop=lambda ids, C: ids[:, -C + 1 :]),
+            "The new id stands in front of the text; it belongs behind it.": lambda model, ids, n, C: torch.cat(
+                [_loop(model, ids, n, C)[:, ids.shape[1] :].flip(1), ids], dim=1
+            ),
             "One id too many: the loop runs max_new_tokens times.": lambda model, ids, n, C: _loop(
                 model, ids, n + 1, C
             ),
@@ -293,6 +337,12 @@ EXERCISES = {
             "After an error nothing is given back: put it into a `finally`.": _without_finally,
             "The error is gone; the caller must hear of it. `finally` lets it pass.": _swallowed,
             "The work is not done in eval mode.": _no_eval,
+            "Afterwards everything is in train mode, also what was not; and after an error nothing is given back.": (
+                _always_train_without_finally
+            ),
+            "This works on a copy; put `model` itself into eval mode.": _on_a_copy,
+            "`evaluating` is to be left out here.": _with_evaluating,
+            "`children()` leaves out the model itself and what lies deeper; use `modules()`.": _children_only,
             "Only the outermost module is in eval mode; `model.eval()` reaches all.": _outermost_only,
             "The result of the work is lost; return it.": _result_lost,
         },

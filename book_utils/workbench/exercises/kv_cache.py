@@ -65,6 +65,12 @@ EXERCISES = {
                 [~_ones(past, new)[:, :past], _ones(0, new).tril()], dim=1
             ),
             "Rows and columns are exchanged: a row belongs to a query.": lambda past, new: _mask(past, new).T,
+            "The form is right, but these are whole numbers. Use dtype=torch.bool.": lambda past, new: _mask(
+                past, new
+            ).long(),
+            "This blocks later positions of the square case; here True is where a query may look.": lambda past, new: (
+                _ones(past, new).triu(diagonal=1)
+            ),
             "The form is right, but these are numbers; PyTorch would add them to the scores. Use dtype=torch.bool.": (
                 lambda past, new: _mask(past, new).float()
             ),
@@ -102,6 +108,9 @@ EXERCISES = {
             ),
             "Only the last id is fed; several can be missing in the cache (after a chunk, or at the start).": (
                 lambda num_ids, cached, C: (num_ids - C, 0) if num_ids > C else (num_ids - 1, num_ids - 1)
+            ),
+            "The second number is how many ids to feed; asked for is the position that the first of them gets.": (
+                lambda num_ids, cached, C: (num_ids - C, C) if num_ids > C else (cached, num_ids - cached)
             ),
             "The two numbers are exchanged: first the place in the text, then the position in the model.": (
                 lambda *args: _feed(*args)[::-1]
@@ -160,7 +169,13 @@ EXERCISES = {
             "The cache changes nothing yet; in later steps it leaves one position, while the text fits.": (
                 lambda T, n, C, use_cache: _positions(T, n, C, False)
             ),
-            "The verdict on `use_cache` is turned round.": lambda T, n, C, use_cache: _positions(
+            "These sums hold while the text fits; beyond the window each step computes C positions.": (
+                lambda T, n, C, use_cache: T + n - 1 if use_cache else n * T + n * (n - 1) // 2
+            ),
+            "This has no step that fills the cache again after the window has moved.": lambda T, n, C, use_cache: (
+                min(T, C) + n - 1 if use_cache else _positions(T, n, C, False)
+            ),
+            "True and False of `use_cache` are exchanged.": lambda T, n, C, use_cache: _positions(
                 T, n, C, not use_cache
             ),
             "This is one for each new id; the prompt, and each step after the window has moved, takes more.": (
