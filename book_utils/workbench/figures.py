@@ -86,6 +86,7 @@ def figure(
     words: Sequence[str],
     data: Mapping[str, object],
     size: tuple[float, float] | None = None,
+    tolerance: float = 0.0,
     **subplots,
 ):
     """Draw inside the block, on the axes it yields; at its end the figure is shown with its words, and kept.
@@ -98,6 +99,8 @@ def figure(
     words     the figure in steps; numbers in them are rounded by the caller
     data      what is plotted, by label: numbers, strings, or (nested) sequences of them
     size      width and height in inches
+    tolerance how far the numbers of `data` may be off on another machine (those of a training); 0 for figures whose
+              numbers and words are the same everywhere
     subplots  as for matplotlib's Figure.subplots, say ncols=2, sharey=True
     """
     with mpl.rc_context():
@@ -112,6 +115,7 @@ def figure(
     drawing = Drawing("\n".join(lines) + "\n", png.getvalue(), alt)
     if folder := os.environ.get("BOOK_FIGURES"):
         beside = {"alt": alt, "words": list(words), "data": {key: _plain(value) for key, value in data.items()}}
+        beside |= {"tolerance": tolerance} if tolerance else {}
         write_whole(Path(folder) / f"{name}.svg", drawing.svg)
         write_whole(Path(folder) / f"{name}.json", json.dumps(beside, indent=1, ensure_ascii=False) + "\n")
     display(drawing)
