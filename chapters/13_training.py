@@ -474,7 +474,7 @@ assert untrained == 0 and tail < least_loss() + 0.05
 # %% [markdown]
 # In the figure there is a third level. A model that knows only how often each word occurs, and nothing of what came before, loses the entropy of these frequencies.
 
-# %% jupyter={"source_hidden": true} tags=["hide-input"]
+# %% jupyter={"source_hidden": true} tags=["hide-input", "nbval-ignore-output"]
 counts = torch.bincount(ids[:, 1:].flatten(), minlength=V)
 frequencies = counts[counts > 0] / counts.sum()
 by_frequency = -(frequencies * frequencies.log()).sum().item()
@@ -669,7 +669,7 @@ for each in variants.values():
     assert all(torch.equal(p, reference[n]) for n, p in each.named_parameters())
 curves = {name: losses_of(deepcopy(each)) for name, each in variants.items()}
 
-# %% jupyter={"source_hidden": true} tags=["hide-input"]
+# %% jupyter={"source_hidden": true} tags=["hide-input", "nbval-ignore-output"]
 smooth = {
     name: [sum(c[n : n + 5]) / 5 for n in range(0, len(c) - 4, 5)]
     for name, c in curves.items()
