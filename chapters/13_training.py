@@ -28,7 +28,7 @@
 
 # %% tags=["parameters"]
 emb_dim: int = 64  # D of the model that learns to write; 4 divides it (64 to 128)
-steps: int = 600  # of its training (600 to 2000)
+steps: int = 800  # of its training (600 to 2000)
 depth: int = 8  # L of the models that are compared (2 to 8)
 couplets_shown: int = 3  # of those that the trained model writes (1 to 24)
 seed: int = 26  # of everything that is drawn (0 to 4294967295)
