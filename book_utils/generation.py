@@ -132,7 +132,8 @@ def choose(
         raise ValueError(f"no id can be chosen: the largest logit of row {row} is {largest[row].item()}")
     if temperature == 0:
         return logits.argmax(dim=-1, keepdim=True)
-    differences = (logits - largest).to(torch.promote_types(logits.dtype, torch.float32))  # 0 or less: none overflows
+    wide = torch.promote_types(logits.dtype, torch.float32)  # half precision would round the differences
+    differences = logits.to(wide) - largest.to(wide)  # 0 or less, so that no exponential overflows
     vocab_size = logits.shape[-1]
     differences, ids = differences.topk(vocab_size if top_k is None else min(top_k, vocab_size))  # the likeliest first
     probabilities = (differences / temperature).softmax(dim=-1)

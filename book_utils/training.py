@@ -55,12 +55,13 @@ class TrainingConfig:
 
     def __post_init__(self):
         for name, least in {"steps": 1, "batch_size": 1, "warmup_steps": 0, "seed": 0}.items():
-            _checks.integer(name, getattr(self, name), least)
+            object.__setattr__(self, name, _checks.integer(name, getattr(self, name), least))
         for name in ("learning_rate", "min_learning_rate", "weight_decay", "max_norm"):
             value = _checks.number(name, getattr(self, name))
             if not 0 <= value < math.inf or (value == 0 and name == "max_norm"):
                 more = "more than 0" if name == "max_norm" else "at least 0"
                 raise ValueError(f"{name} must be {more} and finite, got {value}")
+            object.__setattr__(self, name, float(value))  # plain numbers, which a checkpoint can hold
         if self.min_learning_rate > self.learning_rate:
             raise ValueError(
                 f"min_learning_rate = {self.min_learning_rate} is more than learning_rate = {self.learning_rate}"
@@ -221,7 +222,9 @@ class Trainer:
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(tensors[f"model.{name}"])
-                self.optimizer.state[parameter] = {key: tensors[f"{key}.{name}"] for key in kept[1:]}
+                self.optimizer.state[parameter] = {
+                    key: tensors[f"{key}.{name}"].to(parameter.device, copy=True) for key in kept[1:]
+                }  # a copy, since what was read is a map of the file
         self.losses = losses.tolist()
 
     def _identity(self) -> dict[str, str]:

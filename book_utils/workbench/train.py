@@ -73,6 +73,8 @@ def _check_files(checkpoint: Path | None, resume: bool, save: Path | None) -> No
         raise ValueError("--resume needs the file to go on from: --checkpoint FILE")
     if resume and not checkpoint.is_file():
         raise ValueError(f"there is no checkpoint {checkpoint} to go on from")
+    if checkpoint and save and checkpoint.resolve() == save.resolve():
+        raise ValueError(f"--checkpoint and --save are both {save}; name two files")
     new = [path for path in (None if resume else checkpoint, save) if path is not None]
     for path in new:
         if path.exists():
