@@ -29,7 +29,7 @@ def generate_text_simple(
     TypeError or ValueError for an argument that is none of these, before anything is computed.
     Source: Raschka, "Build a Large Language Model (From Scratch)", section 4.7.
     """
-    idx, context_size = _checked(model, idx, max_new_tokens, context_size)
+    idx, max_new_tokens, context_size = _checked(model, idx, max_new_tokens, context_size)
     with evaluating(model):
         for _ in range(max_new_tokens):
             logits = model(idx[:, -context_size:])[:, -1]  # [B, V]
@@ -57,7 +57,7 @@ def generate(
     model           a GPTModel; without a cache any module that maps ids [B, T] to logits [B, T, V]
     idx             the prompt: at least one id in each row; rows of one length, since there is no padding in it
     max_new_tokens  n; fewer only where every row has ended before
-    use_cache       whether keys and values are kept (chapter 12); the ids are the same
+    use_cache       whether keys and values are kept (chapter 12); the ids are the same, but for near ties
     context_size    how many of the last ids the model sees; by default, and at most, its context_length
     temperature     0: the largest logit; otherwise ids are drawn, with the logits divided by it
     top_k, top_p    draw among the k most likely ids; among the fewest most likely that together reach the probability
@@ -80,7 +80,7 @@ def generate(
         raise TypeError(f"stream must be callable, got {type(stream).__name__}")
     if context_size is None:
         context_size = getattr(getattr(model, "cfg", None), "context_length", None)
-    idx, context_size = _checked(model, idx, max_new_tokens, context_size)
+    idx, max_new_tokens, context_size = _checked(model, idx, max_new_tokens, context_size)
     _check_choice(temperature, top_k, top_p, generator, idx.device)
     pad_id = _check_ends(model, eos_id, pad_id)
     cache = _cache_for(model, idx, max_new_tokens, context_size) if use_cache else None
@@ -140,8 +140,9 @@ def choose(
     if top_p is not None and top_p < 1:  # the sum before the last ones may round to 1
         before = probabilities.cumsum(dim=-1) - probabilities  # what the likelier ids reach without this one
         probabilities = probabilities.masked_fill(before >= top_p, 0)
-    place = torch.multinomial(probabilities, 1, generator=generator)  # [B, 1]
-    return ids.gather(-1, place)
+    # Back in the order of the ids, so that two nearly equal logits that change places do not change the draw.
+    probabilities = torch.zeros_like(logits, dtype=wide).scatter(-1, ids, probabilities)  # [B, V]
+    return torch.multinomial(probabilities, 1, generator=generator)  # [B, 1]
 
 
 def _last_logits(model, idx, context_size, cache) -> Float[Tensor, "B V"]:
@@ -159,8 +160,8 @@ def _cache_for(model, idx, max_new_tokens, context_size) -> KVCache:
     return KVCache(model.cfg, len(idx), room, dtype=weight.dtype, device=weight.device)
 
 
-def _checked(model, idx, max_new_tokens, context_size) -> tuple[Tensor, int]:
-    """The prompt as int64, and the window; errors as `generate` has them."""
+def _checked(model, idx, max_new_tokens, context_size) -> tuple[Tensor, int, int]:
+    """The prompt as int64, and the two numbers as Python's; errors as `generate` has them."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     cfg = getattr(model, "cfg", None)
@@ -170,11 +171,11 @@ def _checked(model, idx, max_new_tokens, context_size) -> tuple[Tensor, int]:
         idx = _checks.ids_within(idx, cfg.vocab_size, model.tok_emb.weight.device, "idx")
     if idx.shape[1] == 0:
         raise ValueError("idx has no tokens (T = 0); generation starts from at least 1")
-    _checks.integer("max_new_tokens", max_new_tokens, 0)
-    _checks.positive_int("context_size", context_size)
+    max_new_tokens = _checks.integer("max_new_tokens", max_new_tokens, 0)
+    context_size = _checks.positive_int("context_size", context_size)
     if cfg is not None and context_size > cfg.context_length:
         raise ValueError(f"context_size = {context_size} is more than context_length = {cfg.context_length}")
-    return idx.long(), context_size
+    return idx.long(), max_new_tokens, context_size
 
 
 def _check_choice(temperature, top_k, top_p, generator, device) -> None:

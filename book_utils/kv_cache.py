@@ -61,7 +61,8 @@ class KVCache:
 
     def truncate(self, length: int) -> None:
         """Forget all but the first `length` tokens. ValueError where the cache holds fewer."""
-        if _checks.integer("length", length, 0) > self.length:
+        length = _checks.integer("length", length, 0)
+        if length > self.length:
             raise ValueError(f"the cache holds {self.length} tokens, so it cannot keep the first {length}")
         self.length = length
 

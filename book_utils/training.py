@@ -76,7 +76,7 @@ def initialize(model: GPTModel, seed: int) -> GPTModel:
     √(2L), since 2L branches are summed. Biases and shifts are 0, scales are 1.
     Source: Radford et al. 2019, section 2.3; GPT-2's model.py, `conv1d` (0.02) and `model` (the two tables).
     """
-    draw = torch.Generator().manual_seed(seed)
+    draw = torch.Generator().manual_seed(seed)  # float64 draws are the same on every processor, float32 ones are not
     for name, parameter in model.named_parameters():
         if parameter.ndim < 2:
             parameter.fill_(1.0 if name.endswith("scale") else 0.0)
@@ -84,7 +84,7 @@ def initialize(model: GPTModel, seed: int) -> GPTModel:
         spread = 0.01 if name == "pos_emb.weight" else 0.02
         if name.endswith(("att.out_proj.weight", "ff.layers.2.weight")):
             spread /= math.sqrt(2 * len(model.trf_blocks))
-        parameter.copy_(torch.randn(parameter.shape, generator=draw) * spread)
+        parameter.copy_(torch.randn(parameter.shape, generator=draw, dtype=torch.float64) * spread)
     return model
 
 
@@ -136,6 +136,9 @@ class Trainer:
         self._rank, self._world = _place()
         if settings.batch_size % self._world:
             raise ValueError(f"batch_size = {settings.batch_size} cannot be shared evenly by {self._world} processes")
+        frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+        if frozen:
+            raise ValueError(f"every parameter is trained, but {frozen[0]} asks for no gradient")
         self.model, self.settings = model, settings
         self.losses: list[float] = []
         self._forward = DistributedDataParallel(model) if self._world > 1 else model
@@ -152,7 +155,7 @@ class Trainer:
     def step(self) -> float:
         """One update; returns the loss before it, over the whole batch, and leaves the model in train mode.
 
-        FloatingPointError, and no update, where the loss is not finite.
+        FloatingPointError, and no update, where the loss or the length of its gradient is not finite.
         """
         number = len(self.losses)
         for group in self.optimizer.param_groups:
@@ -166,13 +169,19 @@ class Trainer:
             raise FloatingPointError(f"the loss of step {number} is {mean}; nothing was changed")
         self.optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_norm)
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.settings.max_norm).item()
+        if not math.isfinite(norm):
+            raise FloatingPointError(f"the gradient of step {number} has the length {norm}; nothing was changed")
         self.optimizer.step()
         self.losses.append(mean)
         return mean
 
     def _rows(self, number: int) -> Integer[Tensor, "B"]:
-        """The rows of this process in a step: every text once in an epoch, in an order drawn from seed and epoch."""
+        """The rows of this process in a step.
+
+        Each epoch has an order of its own, drawn from the seed and its number, and no text twice; it leaves out those
+        that fill no whole batch.
+        """
         batch_size = self.settings.batch_size
         epoch, place = divmod(number, len(self.ids) // batch_size)
         draw = torch.Generator().manual_seed(self.settings.seed + epoch)
@@ -215,17 +224,27 @@ class Trainer:
         ]
         if others:
             raise ValueError(f"{path} belongs to another training. {'; '.join(others)}")
-        losses = tensors.pop("losses", torch.empty(0))
-        kept = ("model", *_OPTIMIZER_STATE) if len(losses) else ("model",)
-        if tensors.keys() != {f"{key}.{name}" for name, _ in self.model.named_parameters() for key in kept}:
-            raise ValueError(f"{path} does not hold the tensors of a training after {len(losses)} steps")
+        losses = tensors.get("losses", torch.empty(0))
+        if {name: (x.shape, x.dtype) for name, x in tensors.items()} != self._forms(losses.numel()):
+            raise ValueError(f"{path} does not hold the tensors of a training after {losses.numel()} steps")
+        kept = _OPTIMIZER_STATE if len(losses) else ()
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(tensors[f"model.{name}"])
                 self.optimizer.state[parameter] = {
-                    key: tensors[f"{key}.{name}"].to(parameter.device, copy=True) for key in kept[1:]
+                    key: tensors[f"{key}.{name}"].to(parameter.device, copy=True) for key in kept
                 }  # a copy, since what was read is a map of the file
         self.losses = losses.tolist()
+
+    def _forms(self, steps: int) -> dict[str, tuple[torch.Size, torch.dtype]]:
+        """Shape and precision of every tensor that `save` writes after so many steps."""
+        forms = {"losses": (torch.Size([steps]), torch.float64)}
+        for name, parameter in self.model.named_parameters():
+            forms[f"model.{name}"] = (parameter.shape, parameter.dtype)
+            if steps:
+                forms |= dict.fromkeys((f"exp_avg.{name}", f"exp_avg_sq.{name}"), (parameter.shape, parameter.dtype))
+                forms[f"step.{name}"] = (torch.Size([]), torch.float32)
+        return forms
 
     def _identity(self) -> dict[str, str]:
         """What two trainings must have in common for one to go on where the other stopped."""
@@ -234,7 +253,8 @@ class Trainer:
             "model": json.dumps(asdict(self.model.cfg)),
             "precision": str(self.model.tok_emb.weight.dtype),
             "settings": json.dumps(asdict(self.settings)),
-            "texts": hashlib.sha256(self.ids.long().cpu().numpy().tobytes()).hexdigest()[:16],
+            "texts": f"{list(self.ids.shape)} "
+            + hashlib.sha256(self.ids.long().cpu().numpy().tobytes()).hexdigest()[:16],
         }
 
 

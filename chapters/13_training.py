@@ -735,7 +735,7 @@ for name, c in {**curves, **runs}.items():
 show_table(["run", "loss, last ten steps", "well below word frequencies?"], rows)
 
 # %%
-print("well below word frequencies:", ", ".join(row[0] for row in rows if row[2]))
+print("well below word frequencies:", " · ".join(row[0] for row in rows if row[2]))
 
 # %% [markdown]
 # One block learns without shortcuts. And, at the default depth, post-norm, which did as well as pre-norm in the figure, does not get past the word frequencies at the higher rate unless it is warmed up, while the model as built takes the same rate from the first step. That agrees with what Xiong et al. (2020) report of the two orders. Still it is an observation about a small model, and 80 steps. What the runs do show is how easily a comparison is turned round: whoever tunes the rate for one variant and gives it to the other may have decided the outcome. A difference between two trainings is a finding about both *and* their settings.

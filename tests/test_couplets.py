@@ -115,5 +115,24 @@ def test_the_share_counts_what_is_accepted_up_to_the_first_full_stop():
     model = Parrot([good, bad, good, encode("moon light : the .")])
     assert couplets.accepted_share(model, [KEYWORD], per_keyword=4) == 0.5
     assert couplets.written(model, [KEYWORD], 4)[3] == (KEYWORD, "the .")
+
+
+def test_temperature_and_seed_reach_the_loop(monkeypatch):
+    given = []
+
+    def loop(model, prompts, number, *, temperature, eos_id, generator):
+        given.append((prompts[:, :2].tolist(), temperature, eos_id, generator.initial_seed()))
+        return prompts.repeat(1, 2)
+
+    monkeypatch.setattr(couplets, "generate", loop)
+    keywords = [KEYWORD, ("sea", "song")]
+    assert couplets.accepted_share(Parrot([]), keywords, 2, temperature=0.3, seed=9) == 0
+    rows = [encode(" ".join(keyword)) for keyword in keywords for _ in range(2)]
+    assert given == [(rows, 0.3, couplets.EOS_ID, 9)]
+
+
+def test_what_is_no_word_or_no_number_is_named():
+    with pytest.raises(ValueError, match="number must be at least 1, got 0"):
+        texts([KEYWORD], 0, seed=0)
     with pytest.raises(ValueError, match="the language has no word 'loud'"):
         encode("the loud moon")

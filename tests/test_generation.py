@@ -4,6 +4,7 @@ import copy
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -271,7 +272,66 @@ def test_the_likeliest_alone_is_the_greedy_id(logits, seed):
         assert logits[0, drawn[0, 0]] == largest or largest - logits[0, drawn[0, 0]] < 1e-4
 
 
+def test_half_precision_draws_what_its_logits_say():
+    logits = torch.tensor([[8.0, 0.0625, 0.0664]], dtype=torch.bfloat16)  # 8 less the others is 8 twice in bfloat16
+    drawn = choose(logits.expand(300, -1), 1000.0, 2, generator=torch.Generator().manual_seed(0))
+    assert set(drawn.flatten().tolist()) == {0, 2}
+
+
+def test_two_near_equal_logits_that_change_places_do_not_change_the_draw():
+    logits = torch.tensor([[0.0, 1.0, 1.0 + 1e-12, 0.5]], dtype=torch.float64)
+    swapped = logits[:, [0, 2, 1, 3]]
+    settings = {"temperature": 1.0, "top_k": 3, "top_p": 0.99}
+    for seed in range(50):
+        a, b = (choose(x, **settings, generator=torch.Generator().manual_seed(seed)) for x in (logits, swapped))
+        assert torch.equal(a, b)
+
+
+def test_the_temperature_comes_before_top_p():
+    expected = TopPLogitsWarper(0.85)(None, LOGITS / 3)[0].softmax(-1)
+    assert (expected > 0).sum() > (TopPLogitsWarper(0.85)(None, LOGITS)[0] > -torch.inf).sum()
+    close(frequencies(LOGITS, temperature=3.0, top_p=0.85), expected)
+
+
 # ends
+
+
+class Scripted(torch.nn.Module):
+    """Writes the given ids, row by row, after a prompt of one id."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = torch.tensor(rows)  # [B, n]
+
+    def forward(self, ids):
+        return torch.nn.functional.one_hot(self.rows[:, ids.shape[1] - 1], 8)[:, None].double()  # [B, 1, V]
+
+
+@pytest.mark.parametrize(("eos", "pad"), [(0, 5), (5, 0), (0, None)])
+def test_an_end_or_padding_of_id_0_is_an_id_like_any_other(eos, pad):
+    rows, seen = [[3, eos, 4, 4, 4, 4], [2, 2, 2, eos, 1, 1]], []
+    result = generate(
+        Scripted(rows),
+        torch.ones(2, 1, dtype=torch.long),
+        6,
+        use_cache=False,
+        context_size=9,
+        eos_id=eos,
+        pad_id=pad,
+        stream=seen.append,
+    )
+    fill = eos if pad is None else pad
+    assert result[:, 1:].tolist() == [[3, eos, fill, fill], [2, 2, 2, eos]]
+    assert torch.equal(torch.cat(seen, dim=1), result[:, 1:])  # the last ids are streamed too
+
+
+@pytest.mark.usefixtures("as_readers_see")
+def test_small_integers_of_numpy_are_numbers_like_others(cfg):
+    model, idx = stirred(cfg), prompt(cfg)
+    expected = generate(model, idx, 12, context_size=4)
+    for number in (np.uint8, np.int64):
+        assert torch.equal(generate(model, idx, number(12), context_size=number(4)), expected)
+        assert torch.equal(generate_text_simple(model, idx, number(12), number(4)), expected)
 
 
 def test_a_row_that_has_ended_is_filled_and_the_other_goes_on(cfg):

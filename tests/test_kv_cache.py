@@ -3,6 +3,7 @@
 import copy
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -101,6 +102,16 @@ def test_truncate_goes_back_to_try_another_continuation(cfg):
         torch.testing.assert_close(model(in_idx[:, 8:], cache), model(other)[:, 5:], **CLOSE)
     cache.truncate(0)
     torch.testing.assert_close(fed(model, in_idx, [12], cache), model(in_idx).detach(), **CLOSE)
+
+
+@pytest.mark.usefixtures("as_readers_see")
+def test_a_length_of_numpy_is_a_number_like_others(cfg):
+    model, in_idx = stirred(cfg), ids(cfg, 2, 12)
+    cache = KVCache(cfg, 2, dtype=torch.float64)
+    fed(model, in_idx, [12], cache)
+    cache.truncate(np.uint8(3))
+    with torch.no_grad():
+        torch.testing.assert_close(model(in_idx[:, 3:], cache), model(in_idx)[:, 3:], **CLOSE)
 
 
 def test_a_copy_goes_its_own_way(cfg):

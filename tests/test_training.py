@@ -6,10 +6,12 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers.loss.loss_utils import ForCausalLMLoss
 
@@ -171,6 +173,29 @@ def test_one_batch_can_be_learned_by_heart():
 # stopped and started
 
 
+def test_an_epoch_leaves_out_what_fills_no_batch():
+    trainer = Trainer(fresh(), texts(10), SHORT)
+    rows = [trainer._rows(step).tolist() for step in range(4)]
+    assert [len(part) for part in rows] == [4] * 4
+    assert len({*rows[0], *rows[1]}) == len({*rows[2], *rows[3]}) == 8
+
+
+def test_each_step_and_each_seed_has_a_dropout_of_its_own():
+    def seeds(seed):
+        seen = []
+        trainer = Trainer(fresh(), texts(), replace(SHORT, seed=seed))
+        trainer.model.register_forward_pre_hook(lambda *_: seen.append(torch.initial_seed()))
+        trained(trainer, 4)
+        return seen
+
+    assert len({*seeds(1), *seeds(2)}) == 8
+
+
+def test_the_settings_reach_the_optimizer():
+    groups = Trainer(fresh(), texts(), replace(SHORT, weight_decay=0.3)).optimizer.param_groups
+    assert [group["weight_decay"] for group in groups] == [0.3, 0.0]
+
+
 @pytest.mark.parametrize("stop", [0, 1, 5])
 @pytest.mark.parametrize("changes", [{}, {"tie_weights": True, "drop_rate": 0.2}])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -227,22 +252,61 @@ def test_a_checkpoint_of_another_training_is_refused_and_nothing_changed(tmp_pat
     with pytest.raises(FileNotFoundError, match="there is no checkpoint"):
         trainer.load(tmp_path)
     trainer.save(file)
-    with monkeypatched_header(file, b"losses", b"Losses"), pytest.raises(ValueError, match="does not hold the tensors"):
+
+
+@pytest.mark.usefixtures("as_readers_see")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("model.out_head.weight", torch.zeros(1, 1).double()),
+        ("model.out_head.weight", torch.zeros(11, 16)),  # float32
+        ("exp_avg.out_head.weight", torch.zeros(3, 3).double()),
+        ("exp_avg_sq.out_head.weight", torch.zeros(11, 16)),
+        ("step.out_head.weight", torch.zeros(2)),
+        ("losses", torch.zeros(3, 1).double()),
+        ("losses", torch.tensor(1.0).double()),
+        ("losses", None),
+        ("model.tok_emb.weight", None),
+        ("another", torch.zeros(1)),
+    ],
+)
+def test_a_checkpoint_with_other_tensors_is_refused_and_nothing_changed(tmp_path, name, value):
+    file, trainer = tmp_path / "a.safetensors", Trainer(fresh(), texts(), SHORT)
+    trained(Trainer(fresh(), texts(), SHORT), 3).save(file)
+    tensors = load_file(file)
+    tensors.pop(name, None)
+    if value is not None:
+        tensors[name] = value
+    save_file(tensors, file, trainer._identity())
+    with pytest.raises(ValueError, match="does not hold the tensors of a training after"):
         trainer.load(file)
+    assert same_weights(trainer.model, fresh()) and trainer.losses == [] and not trainer.optimizer.state
 
 
-class monkeypatched_header:  # noqa: N801 - used as a function
-    """For a block, a file with some bytes replaced."""
+def test_a_resumed_training_does_not_hang_on_its_file(tmp_path):
+    file = tmp_path / "a.safetensors"
+    trained(Trainer(fresh(), texts(), SHORT), 3).save(file)
+    later = Trainer(fresh(), texts(), SHORT)
+    later.load(file)
+    with open(file, "r+b") as opened:  # in place
+        opened.write(bytes(file.stat().st_size))
+    assert same_weights(trained(later, 5).model, trained(Trainer(fresh(), texts(), SHORT), 8).model)
 
-    def __init__(self, file, old, new):
-        self.file, self.content = file, file.read_bytes()
-        file.write_bytes(self.content.replace(old, new, 1))
 
-    def __enter__(self):
-        pass
+@pytest.mark.usefixtures("as_readers_see")
+def test_numbers_of_numpy_can_be_saved(tmp_path):
+    settings = replace(SHORT, steps=np.int64(8), learning_rate=np.float32(0.01), min_learning_rate=0)
+    trainer = trained(Trainer(fresh(), texts(), settings), 1)
+    trainer.save(tmp_path / "a.safetensors")
+    Trainer(fresh(), texts(), settings).load(tmp_path / "a.safetensors")
 
-    def __exit__(self, *_):
-        self.file.write_bytes(self.content)
+
+def test_a_gradient_that_is_no_number_ends_it_before_the_weights_change():
+    trainer = Trainer(fresh(), texts(), SHORT)
+    trainer.model.out_head.weight.register_hook(lambda gradient: gradient * torch.inf)
+    with pytest.raises(FloatingPointError, match=r"gradient of step 0 has the length .*; nothing was changed"):
+        trainer.step()
+    assert same_weights(trainer.model, fresh()) and trainer.losses == []
 
 
 def test_a_loss_that_is_no_number_ends_it_before_the_weights_change():
@@ -293,6 +357,7 @@ def test_settings_that_are_none_are_refused(changes, error, words):
         (None, texts() + 1, ValueError, "token id 11 is outside 0 .. 10"),
         (None, texts().double(), TypeError, "ids must hold integer token ids, got torch.float64"),
         (None, [[1, 2]], TypeError, "ids must be a tensor of token ids, got list"),
+        (fresh().requires_grad_(False), texts(), ValueError, "tok_emb.weight asks for no gradient"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(model, ids, error, words):
@@ -315,7 +380,7 @@ def losses(run):
     return {int(step): float(loss) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", run.stdout)}
 
 
-TRAIN = ("-m", "book_utils", "train", "--steps", "12", "--every", "3", "--batch-size", "8")
+TRAIN = ("-m", "book_utils", "train", "--steps", "12", "--every", "5", "--batch-size", "8")
 
 
 def test_two_processes_have_the_losses_of_one_on_the_same_batches(tmp_path):
@@ -323,7 +388,7 @@ def test_two_processes_have_the_losses_of_one_on_the_same_batches(tmp_path):
     two = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     shared = shell(*two, *TRAIN, cwd=tmp_path)
     assert shared.stdout.count("step 12:") == 1  # one process speaks
-    assert list(alone) == [1, 3, 6, 9, 12] and alone.keys() == losses(shared).keys()
+    assert list(alone) == [1, 5, 10, 12] and alone.keys() == losses(shared).keys()
     for step, loss in losses(shared).items():
         assert loss == pytest.approx(alone[step], abs=2e-4)  # float32 rounds sums in another order; 4 places are shown
     odd = shell(*two, *TRAIN[:-1], "9", cwd=tmp_path)
@@ -354,6 +419,7 @@ def test_the_command_stops_goes_on_and_saves(tmp_path):
     [
         (("--resume",), "--resume needs the file to go on from"),
         (("--resume", "--checkpoint", "none"), "there is no checkpoint none to go on from"),
+        (("--save", "one", "--checkpoint", "./one"), "--checkpoint and --save are both one; name two files"),
         (("--save", "none/model"), "there is no folder none for model"),
         (("--steps", "0"), "Invalid value for '--steps'"),
         (("--batch-size", "99999"), "batch_size = 99999 is more than the 16384 texts"),
@@ -384,3 +450,31 @@ def test_a_killed_training_goes_on_from_its_last_checkpoint(tmp_path):
     assert 0 < done < 120 and done % 2 == 0
     expected = losses(whole)
     assert {step: loss for step, loss in losses(resumed).items() if step > done + 1}.items() <= expected.items()
+
+
+def test_a_rate_that_ends_in_no_number_ends_the_command_with_one_line(tmp_path):
+    run = shell(*TRAIN, "--learning-rate", "1e30", cwd=tmp_path)
+    assert run.returncode == 2 and "nothing was changed" in run.stderr and "Traceback" not in run.stderr
+
+
+def test_the_command_trains_on_no_keyword_that_it_keeps_out_and_judges_those(monkeypatch, capsys):
+    from book_utils.couplets import encode, split_keywords
+    from book_utils.workbench import train as command
+
+    texts_read, judged = [], []
+    monkeypatch.setattr(command, "NUM_TEXTS", 240)
+    monkeypatch.setattr(
+        command, "Trainer", lambda model, ids, settings: texts_read.append(ids) or Trainer(model, ids, settings)
+    )
+
+    def written(model, keywords, *_, temperature, **__):
+        judged.append(([*keywords], temperature))
+        return [(keyword, "the .") for keyword in keywords]
+
+    monkeypatch.setattr(command, "written", written)
+    options = {"checkpoint": None, "resume": False, "save": None}
+    command.run(steps=2, batch_size=4, learning_rate=1e-3, seed=5, every=9, **options)
+    training, kept_out = split_keywords(5)
+    assert {tuple(row[:2]) for row in texts_read[0].tolist()} == {tuple(encode(" ".join(pair))) for pair in training}
+    assert judged == [(kept_out, 0.7), (kept_out, 0.7), (kept_out[:3], 0.7)]
+    assert "0 of 24 before, 0 of 24 after" in capsys.readouterr().out

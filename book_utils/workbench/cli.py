@@ -123,7 +123,7 @@ def train(**options):
 
     try:
         run(**options)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, FloatingPointError) as error:
         _stop(error)
 
 

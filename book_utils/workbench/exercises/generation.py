@@ -125,8 +125,8 @@ def _try_in_eval(in_eval, own, inner, fails):
     return [result, during, _modes(model), raised]
 
 
-def _given_back(model, work):
-    modes = [(module, module.training) for module in model.modules()]
+def _given_back(model, work, reached=nn.Module.modules):
+    modes = [(module, module.training) for module in reached(model)]
     model.eval()
     try:
         return work(model)
@@ -201,13 +201,7 @@ def _with_evaluating(model, work):
 
 
 def _children_only(model, work):
-    modes = [(module, module.training) for module in model.children()]
-    model.eval()
-    try:
-        return work(model)
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    return _given_back(model, work, reached=nn.Module.children)
 
 
 def _outermost_only(model, work):
