@@ -18,9 +18,7 @@ book: $(INSTALLED) ## execute every chapter into _build/ and build the site from
 	@$(IN_VENV) -m book_utils book
 
 lab: $(INSTALLED) ## open the chapters in JupyterLab (its own options: make lab ARGS="--no-browser")
-	@$(IN_VENV) -W "ignore:Overriding existing pre_save_hook" -m jupyterlab \
-		--FileContentsManager.pre_save_hook=book_utils.workbench.lab.before_saving \
-		--LabApp.default_url=/lab/tree/chapters/01_shell.ipynb $(ARGS)
+	@$(IN_VENV) -m book_utils lab $(ARGS)
 
 test: $(INSTALLED) ## run all tests; nbval executes every notebook again and compares its outputs
 	@$(IN_VENV) -m pytest

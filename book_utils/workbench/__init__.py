@@ -10,6 +10,7 @@ _HOME = {
     "check": "exercises",
     "figure": "figures",
     "diagram": "diagrams",
+    "explore_gradients": "explorer",
     "show_table": "tables",
     "rounded": "tables",
     "get_tokenizer": "tokenizers",

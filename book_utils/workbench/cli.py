@@ -35,6 +35,15 @@ def site():
     build_site()
 
 
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF JUPYTERLAB]...")
+def lab(arguments):
+    """Open the chapters in JupyterLab."""
+    from book_utils.workbench.lab import start
+
+    start(arguments)
+
+
 @main.command()
 @click.argument("names", nargs=-1)
 @CELL_LIMIT
