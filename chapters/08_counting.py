@@ -37,6 +37,7 @@ seed: int = 123  # of the random weights and ids (0 to 4294967295)
 # %%
 from dataclasses import replace
 from functools import partial
+from textwrap import fill
 
 import torch
 from torch import nn
@@ -45,14 +46,17 @@ from torch.nn import functional as F
 from book_utils import GPTConfig, GPTModel, LayerNorm, TransformerBlock, get_config
 from book_utils.workbench import check, check_parameters, figure, show_table
 
+# %% [markdown]
+# Settings that are not named below keep their defaults: no dropout, no bias for query, key and value (for short, no QKV bias), and two separate tables, one for the token embedding and one in the output head.
+
+# %%
 check_parameters("08_counting", globals())
-# The rest keeps its default: no dropout, no QKV bias, two separate tables.
 cfg = GPTConfig(vocab_size, context_length, emb_dim, n_heads, n_layers)
 V, C, D, L = vocab_size, context_length, emb_dim, n_layers
 print(f"V = {V}, C = {C}, D = {D}, H = {n_heads}, L = {L}")
 
 # %% [markdown]
-# Chapter 7 gave one formula for the whole model, and it agreed with PyTorch. One number that agrees is reassuring, but it says little about where to look when it does not agree. This chapter keeps a *ledger*, as an accountant does: one line for each layer, predicted first, counted second.
+# [Chapter 7](07_gpt_model.ipynb) gave one formula for the whole model, and it agreed with PyTorch. One number that agrees is reassuring, but it says little about where to look when it does not agree. This chapter keeps a *ledger*, as an accountant does: one line for each layer, predicted first, counted second.
 #
 # ## Three kinds of layer
 #
@@ -70,28 +74,30 @@ def linear(d_in, d_out, bias=True):
 
 
 def embedding(rows, width):
-    """The parameters of a table."""
     return rows * width
 
 
 def norm(width):
-    """The parameters of a LayerNorm: scale and shift."""
-    return 2 * width
+    return 2 * width  # scale and shift
 
 
+# %% [markdown]
+# These predict. PyTorch is asked by one more function:
+
+
+# %%
 def count(module):
-    """What PyTorch says: all numbers in the Parameters of `module`, each once."""
+    """All numbers in the Parameters of `module`, each Parameter once."""
     return sum(parameter.numel() for parameter in module.parameters())
 
+
+# %% [markdown]
+# Both are tried on single layers of this chapter's sizes.
 
 # %%
 layers = [
     ("linear D → 4D", linear(D, 4 * D), nn.Linear(D, 4 * D)),
-    (
-        "linear D → 3D, no bias",
-        linear(D, 3 * D, bias=False),
-        nn.Linear(D, 3 * D, False),
-    ),
+    ("linear D → 3D, no bias", linear(D, 3 * D, False), nn.Linear(D, 3 * D, False)),
     ("embedding of V ids", embedding(V, D), nn.Embedding(V, D)),
     ("LayerNorm", norm(D), LayerNorm(D)),
     ("GELU, dropout", 0, nn.Sequential(nn.GELU(), nn.Dropout())),
@@ -121,6 +127,10 @@ def block_lines(D, qkv_bias=False):
     }
 
 
+# %% [markdown]
+# The six lines make three parts:
+
+
 # %%
 def subtotals(lines):
     """Attention, FFN and norms of a block."""
@@ -130,6 +140,10 @@ def subtotals(lines):
     return {"attention": attention, "FFN": ffn, "norms": norms}
 
 
+# %% [markdown]
+# Added up on paper, in letters, each part is a short formula. Here it stands beside the sum of its lines, and PyTorch is asked for the whole block.
+
+# %%
 parts = subtotals(block_lines(D))
 letters = {
     "attention": ("3D² + (D² + D) = 4D² + D", 4 * D**2 + D),
@@ -138,9 +152,7 @@ letters = {
 }
 rows = [[name, text, parts[name], value] for name, (text, value) in letters.items()]
 rows.append(["block", "12D² + 10D", sum(parts.values()), 12 * D**2 + 10 * D])
-show_table(
-    ["part of a block", "in letters", "sum of its lines", "value of the letters"], rows
-)
+show_table(["part", "in letters", "sum of its lines", "value of the letters"], rows)
 assert all(row[2] == row[3] for row in rows)
 assert sum(parts.values()) == count(TransformerBlock(cfg))
 
@@ -167,16 +179,19 @@ def plain_ledger(cfg):
     }
 
 
+# %%
 def total(lines):
     """The sum of a ledger."""
     return sum(number * times for number, times in lines.values())
 
 
 # %% [markdown]
-# Now PyTorch is asked, line by line, in every block.
+# Now PyTorch is asked, line by line, in every block. For that the lines of the ledger need the names of the modules: four around the blocks, six inside each.
 
 # %%
-MODULES = {
+AROUND = {"token embedding": "tok_emb", "position embedding": "pos_emb"}
+AROUND |= {"final norm": "final_norm", "output head": "out_head"}
+IN_BLOCK = {
     "norm 1": "norm1",
     "QKV projection": "att.qkv",
     "attention output": "att.out_proj",
@@ -186,20 +201,18 @@ MODULES = {
 }
 
 
+# %%
 def counted_lines(model):
     """What `model` has: line -> its number, or L numbers for a line of a block."""
-    blocks = {
-        f"block: {name}": [count(b.get_submodule(path)) for b in model.trf_blocks]
-        for name, path in MODULES.items()
-    }
-    around = {
-        "token embedding": count(model.tok_emb),
-        "position embedding": count(model.pos_emb),
-        "final norm": count(model.final_norm),
-        "output head": count(model.out_head),
-    }
-    return around | blocks
+    found = {name: count(model.get_submodule(path)) for name, path in AROUND.items()}
+    for name, path in IN_BLOCK.items():
+        layers = [block.get_submodule(path) for block in model.trf_blocks]
+        found[f"block: {name}"] = [count(layer) for layer in layers]
+    return found
 
+
+# %% [markdown]
+# Prediction and count side by side:
 
 # %%
 torch.manual_seed(seed)
@@ -255,11 +268,15 @@ def train_one_step(model, ids):
     return optimizer
 
 
+# %%
 def kept(optimizer):
     """The numbers that AdamW keeps beside the parameters, without its step counters."""
     states = optimizer.state.values()
     return sum(s["exp_avg"].numel() + s["exp_avg_sq"].numel() for s in states)
 
+
+# %% [markdown]
+# The two models, and what would be reported of each:
 
 # %%
 torch.manual_seed(seed)
@@ -269,13 +286,18 @@ tied = GPTModel(replace(cfg, tie_weights=True)).double()
 with torch.no_grad():
     subtracted.out_head.weight.copy_(subtracted.tok_emb.weight)
 reported = {"subtracted": count(subtracted) - V * D, "tied": count(tied)}
+
+# %% [markdown]
+# Now both take their step.
+
+# %%
 rows = []
 for name, candidate in [("subtracted", subtracted), ("tied", tied)]:
     states = kept(train_one_step(candidate, ids))
     equal = torch.equal(candidate.tok_emb.weight, candidate.out_head.weight)
     rows.append([name, reported[name], count(candidate), states, equal])
-header = ["model", "reported", "trained", "kept by AdamW"]
-show_table([*header, "tables equal after the step?"], rows)
+header = ["model", "reported", "trained", "kept by AdamW", "tables still equal?"]
+show_table(header, rows)
 assert reported["subtracted"] == reported["tied"] == rows[1][2]
 assert rows[0][2] == reported["subtracted"] + V * D and rows[0][3] == 2 * rows[0][2]
 assert [row[4] for row in rows] == [False, True]
@@ -292,12 +314,12 @@ rows = []
 for name, (number, _) in lines.items():
     same = [other for other, (n, _) in lines.items() if n == number and other != name]
     rows.append([name, -number, ", ".join(same) or "nothing else"])
-show_table(["one missing", "change of the total", "the same change from"], rows)
+show_table(["one is missing", "total changes by", "as it would without"], rows)
 norms = ["block: norm 1", "block: norm 2", "final norm"]
 assert all(lines[name][0] == 2 * D for name in norms)
 
 # %% [markdown]
-# With sizes that happen to be equal, such as V = C, more lines coincide. So the comparison is made line by line, and in every block. `book_utils.counting` does it from the names of the parameters: `ledger(cfg)` predicts, and its method `check` raises an error for a model that differs. This is how the error looks when the last block has lost its first norm, and the contraction in the first block its bias.
+# With sizes that happen to be equal, such as V = C, more lines coincide. So the comparison is made line by line, and in every block. `book_utils.counting` does it from the names of the parameters: `ledger(cfg)` predicts, and its method `check` raises an error for a model that differs. The next function returns that error as a text, with long lines broken.
 
 # %%
 from book_utils import ledger
@@ -308,10 +330,15 @@ def complaint(model, cfg=cfg):
     try:
         ledger(cfg).check(model)
     except ValueError as error:
-        return str(error)
+        lines = str(error).splitlines()
+        return "\n".join(fill(line, 80, subsequent_indent="      ") for line in lines)
     return "nothing"
 
 
+# %% [markdown]
+# This is what it says when the last block has lost its first norm, and the contraction in the first block its bias.
+
+# %%
 broken = GPTModel(cfg)
 broken.trf_blocks[-1].norm1 = nn.Identity()
 broken.trf_blocks[0].ff.layers[2].bias = None
@@ -322,59 +349,28 @@ assert complaint(model) == "nothing" and broken(some_ids).shape == (1, 1, V)
 # %% [markdown]
 # Each line has its block, what was predicted, what was found, and the parameters that are there. Blocks are numbered from 1, PyTorch's names from 0. The model still runs, and no shape of its results is wrong.
 #
-# Now several changes, one at a time.
-
-
-# %%
-def lose_a_block(m):
-    del m.trf_blocks[0]
-
-
-def repeat_a_block(m):
-    m.trf_blocks.append(TransformerBlock(cfg))
-
-
-def lose_the_final_norm(m):
-    m.final_norm = nn.Identity()
-
-
-def share_a_norm(m):
-    m.trf_blocks[0].norm2 = m.trf_blocks[0].norm1
-
-
-def give_the_head_a_bias(m):
-    m.out_head = nn.Linear(D, V)
-
-
-def lose_the_output_bias(m):
-    m.trf_blocks[0].att.out_proj.bias = None
-
-
-def tie_unasked(m):
-    m.out_head.weight = m.tok_emb.weight
-
-
-def add_a_parameter(m):
-    m.temperature = nn.Parameter(torch.ones(1))
-
+# Now several changes, one at a time. Each is a function that changes the model it is given.
 
 # %%
-changes = [
-    lose_a_block,
-    repeat_a_block,
-    lose_the_final_norm,
-    share_a_norm,
-    give_the_head_a_bias,
-    lose_the_output_bias,
-    tie_unasked,
-    add_a_parameter,
-]
+changes = {
+    "a block lost": lambda m: m.trf_blocks.pop(0),
+    "a block repeated": lambda m: m.trf_blocks.append(TransformerBlock(cfg)),
+    "final norm lost": lambda m: setattr(m, "final_norm", nn.Identity()),
+    "one norm shared": lambda m: setattr(
+        m.trf_blocks[0], "norm2", m.trf_blocks[0].norm1
+    ),
+    "head with a bias": lambda m: setattr(m, "out_head", nn.Linear(D, V)),
+    "output bias lost": lambda m: setattr(m.trf_blocks[0].att.out_proj, "bias", None),
+    "tied unasked": lambda m: setattr(m.out_head, "weight", m.tok_emb.weight),
+    "one added": lambda m: setattr(m, "temperature", nn.Parameter(torch.ones(1))),
+}
+
+# %%
 rows = []
-for change in changes:
+for name, change in changes.items():
     changed = GPTModel(cfg)
     change(changed)
     first = complaint(changed).splitlines()[1].strip()
-    name = change.__name__.replace("_", " ")
     rows.append([name, count(changed) - count(model), first.partition(" (")[0]])
 show_table(["change", "total changes by", "the line that differs"], rows)
 assert all(row[1] != 0 for row in rows)
@@ -386,9 +382,9 @@ assert all(row[1] != 0 for row in rows)
 
 # %%
 shared = GPTModel(cfg)
-share_a_norm(shared)
+changes["one norm shared"](shared)
 assert counted_lines(shared) == counted_lines(model) and count(shared) < count(model)
-print("module by module:", "nothing differs")
+print("module by module: nothing differs")
 print("each Parameter once:", complaint(shared))
 
 # %% [markdown]
@@ -409,6 +405,10 @@ class NormedEmbedding(nn.Embedding):
         return self.norm(super().forward(positions))
 
 
+# %% [markdown]
+# Such a table takes the place of the model's own, and the last norm goes.
+
+# %%
 balanced = GPTModel(cfg)
 balanced.final_norm = nn.Identity()
 balanced.pos_emb = NormedEmbedding(C, D)
@@ -421,7 +421,7 @@ assert count(balanced) == total(lines) and balanced(ids).shape == (2, C, V)
 #
 # ## What no count can see
 #
-# Parameters are what is trained, and the ledger knows their names and numbers. It does not know what is computed with them. Three models follow that are given the same weights as the right one: one whose norms divide by the *sample* variance, with D − 1 in place of D; one with ReLU for GELU; one whose blocks normalize after the addition and not before.
+# Parameters are what is trained, and the ledger knows their names and numbers. It does not know what is computed with them. Three models follow that are given the same weights as the right one. In the first the norms divide by the *sample* variance, with D − 1 in place of D ([chapter 2](02_layer_norm.ipynb)).
 
 
 # %%
@@ -432,21 +432,21 @@ def unbiased_norm(norm, x):
     return norm.scale * (x - mean) / torch.sqrt(variance + norm.eps) + norm.shift
 
 
-def post_norm(block, x):
-    """The norms after the additions: [B, T, D] -> [B, T, D]."""
-    u = block.norm1(x + block.att(x))
-    return block.norm2(u + block.ff(u))
-
-
 def wrong_variance(m):
     for module in m.modules():
         if isinstance(module, LayerNorm):
             module.forward = partial(unbiased_norm, module)
 
 
-def relu(m):
-    for block in m.trf_blocks:
-        block.ff.layers[1] = nn.ReLU()
+# %% [markdown]
+# In the second the blocks normalize after the addition and not before. This is post-norm, the order of [chapter 6](06_transformer_block.ipynb) that GPT-2 does not have.
+
+
+# %%
+def post_norm(block, x):
+    """The norms after the additions: [B, T, D] -> [B, T, D]."""
+    u = block.norm1(x + block.att(x))
+    return block.norm2(u + block.ff(u))
 
 
 def wrong_order(m):
@@ -454,19 +454,27 @@ def wrong_order(m):
         block.forward = partial(post_norm, block)
 
 
+# %% [markdown]
+# And the third has ReLU for GELU.
+
+
 # %%
-right = GPTModel(cfg).double()
-rows = []
-for change in (wrong_variance, relu, wrong_order):
+def relu(m):
+    for block in m.trf_blocks:
+        block.ff.layers[1] = nn.ReLU()
+
+
+# %%
+right, rows = GPTModel(cfg).double(), []
+for change in (wrong_variance, wrong_order, relu):
     changed = GPTModel(cfg).double()
     changed.load_state_dict(right.state_dict())
     change(changed)
     differs = not torch.allclose(changed(ids), right(ids), rtol=0, atol=1e-6)
     name = change.__name__.replace("_", " ")
     rows.append([name, count(changed) - count(right), complaint(changed), differs])
-show_table(
-    ["change", "total changes by", "the ledger complains about", "other logits?"], rows
-)
+header = ["change", "total changes by", "the ledger complains about", "other logits?"]
+show_table(header, rows)
 assert all(row[1:] == [0, "nothing", True] for row in rows)
 
 # %% [markdown]
@@ -479,18 +487,25 @@ assert all(row[1:] == [0, "nothing", True] for row in rows)
 # %%
 small = get_config("gpt2-small")
 parts = subtotals(block_lines(small.emb_dim))
-for name in ("FFN", "attention", "norms"):
-    print(f"{name:9} {parts[name]:>9,}")
+rows = [[name, parts[name]] for name in ("FFN", "attention", "norms")]
+show_table(["part of a block", "parameters"], rows, int_format=",")
 assert (parts["FFN"], parts["attention"]) == (4_722_432, 2_360_064)
 assert parts["FFN"] == 2 * parts["attention"] + 3 * small.emb_dim
 
 # %% [markdown]
 # The FFN has twice as many, and 3D more: $8D^2 + 5D = 2(4D^2 + D) + 3D$. That holds for every width. It follows from the expansion to 4D, which is a choice; a factor of 2 would give the FFN about as many parameters as attention.
 #
-# How do the parts share the whole model? That depends on the size. The blocks grow with L·D², the tables only with D. The figure shows the four sizes of GPT-2, with a head of its own.
+# How do the parts share the whole model? That depends on the size. The blocks grow with L·D², the tables only with D. The figure shows the four sizes of GPT-2, each untied, so with a head of its own.
+
+# %%
+GPT2 = ["gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"]
+for name in GPT2:
+    sizes = get_config(name)
+    print(f"{name:11}  L = {sizes.n_layers:2}  D = {sizes.emb_dim:4}")
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
-GPT2 = ["gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"]
+from book_utils.workbench.figures import COLORS
+
 shares = {}  # part -> one share in percent for each size
 for name in GPT2:
     sizes = get_config(name)
@@ -505,12 +520,12 @@ for name in GPT2:
     numbers["positions, norms"] = total(whole) - sum(numbers.values())
     for part, number in numbers.items():
         shares.setdefault(part, []).append(100 * number / total(whole))
-looks = [
-    ("#56B4E9", "", "black"),
-    ("#E69F00", "//", "black"),
-    ("#0072B2", "", "white"),
-    ("#CCE8F7", "..", "black"),
-    ("#444444", "", "white"),
+looks = [  # colour, hatch, and the colour of the number on it
+    (COLORS[5], "", "black"),
+    (COLORS[4], "//", "black"),
+    (COLORS[0], "", "white"),
+    (COLORS[5], "..", "black"),
+    (COLORS[1], "", "black"),
 ]
 with figure(
     "parameter_shares",
@@ -536,12 +551,13 @@ with figure(
         "percent together.",
     ],
     data={"size": GPT2, **shares},
-    size=(7.2, 3.8),
+    size=(5, 4.6),
 ) as ax:
     left = [0.0] * len(GPT2)
+    bars = [name.removeprefix("gpt2-") for name in GPT2]
     for (part, share), (color, hatch, ink) in zip(shares.items(), looks, strict=True):
         style = {"color": color, "hatch": hatch, "edgecolor": "white", "linewidth": 1}
-        ax.barh(GPT2, share, left=left, label=part, **style)
+        ax.barh(bars, share, left=left, label=part, **style)
         for row, (start, width) in enumerate(zip(left, share, strict=True)):
             if width > 4:
                 box = {"facecolor": color, "edgecolor": "none", "pad": 1.5}
@@ -559,14 +575,14 @@ with figure(
     ax.set(xlabel="share of the parameters (percent)", xlim=(0, 100))
     ax.invert_yaxis()
     ax.grid(False)
-    ax.legend(ncols=3, loc="lower center", bbox_to_anchor=(0.45, 1), fontsize=10)
+    ax.legend(ncols=2, loc="lower center", bbox_to_anchor=(0.42, 1))
 
 # %% [markdown]
 # Most of the largest model is blocks; nearly half of the smallest is two tables of V rows, of which one goes when they are tied. So the question whether a model is tied matters most for small ones. The figure counts parameters. It says nothing about time: a look-up in a table costs next to nothing however many rows it has, while every weight of a linear layer, the head's included, is used for every token.
 #
 # ## Four sizes, three models of each
 #
-# GPT-2 comes in four sizes. The largest would need several gigabytes if it were built, only to be counted. Two ways of counting need none: the ledger, which is arithmetic, and PyTorch's *meta* device, on which tensors have a shape and no values. The first predicts, the second counts the real classes.
+# GPT-2 comes in four sizes. The largest would need several gigabytes if it were built, only to be counted. Two ways of counting need none: the ledger, which is arithmetic, and PyTorch's *meta* device, on which tensors have a shape and no values ([chapter 7](07_gpt_model.ipynb)). The first predicts, the second counts the real classes. First the prediction, in parameters:
 
 # %%
 variants = {
@@ -574,20 +590,27 @@ variants = {
     "tied": {"tie_weights": True},
     "tied, QKV bias": {"tie_weights": True, "qkv_bias": True},
 }
-rows, N = [], {}
-for name in GPT2:
-    for label, switches in variants.items():
-        sizes = replace(get_config(name), **switches)
-        with torch.device("meta"):
-            large = GPTModel(sizes)
-        N[name, label] = total(plain_ledger(sizes))
-        assert count(large) == N[name, label]
-        assert all(parameter.is_meta for parameter in large.parameters())
-    rows.append([name, *(N[name, label] for label in variants)])
+N = {
+    (name, label): total(plain_ledger(replace(get_config(name), **switches)))
+    for name in GPT2
+    for label, switches in variants.items()
+}
+rows = [[name, *(N[name, label] for label in variants)] for name in GPT2]
 show_table(["model", *variants], rows, int_format=",")
+
+# %% [markdown]
+# And here the classes are asked, all of them on the meta device.
+
+# %%
+for name, label in N:
+    with torch.device("meta"):
+        large = GPTModel(replace(get_config(name), **variants[label]))
+    assert count(large) == N[name, label]
+    assert all(parameter.is_meta for parameter in large.parameters())
 assert N["gpt2-xl", "untied"] == 1_637_792_000
 assert N["gpt2-xl", "tied"] == 1_557_380_800
 assert N["gpt2-xl", "tied, QKV bias"] == 1_557_611_200
+print(len(N), "models, each with as many parameters as predicted")
 
 # %% [markdown]
 # The first column is what upstream's classes build. The last is GPT-2 as it was released: its head is the token table, and its query, key and value have a bias. For the smallest model, this is where the two numbers in circulation come from:
@@ -610,23 +633,16 @@ print(complaint(untied_small, replace(small, tie_weights=True)))
 # %% [markdown]
 # ## How much memory?
 #
-# A number takes as many bytes as its type has: 8 in float64, 4 in float32, 2 in bfloat16. 1 MiB is 2²⁰ bytes, 1 GiB is 2³⁰. For each parameter training needs more than the parameter. There is its gradient, and Adam's two running means, four numbers in all when they have the same type.
-
+# A number takes as many bytes as its type has: 8 in float64, 4 in float32, 2 in bfloat16. 1 MiB is 2²⁰ bytes, 1 GiB is 2³⁰. For each parameter training needs more than the parameter. There is its gradient, and there are the two running means that Adam and AdamW keep, which are called the optimizer's *states*: four numbers in all when they have the same type. The last column below holds all four.
 
 # %%
-def readable(size):
-    """A number of bytes in MiB or GiB."""
-    unit, scale = ("GiB", 2**30) if size >= 2**30 else ("MiB", 2**20)
-    return f"{size / scale:.1f} {unit}"
-
-
-rows = []
+GiB, rows = 2**30, []
 for (name, label), number in N.items():
-    stored = [readable(number * t.itemsize) for t in (torch.bfloat16, torch.float32)]
-    training = [readable(copies * number * 4) for copies in (2, 4)]
+    stored = [number * t.itemsize / GiB for t in (torch.bfloat16, torch.float32)]
+    training = [copies * number * 4 / GiB for copies in (2, 4)]
     rows.append([f"{name}, {label}", *stored, *training])
-header = ["parameters", "in bfloat16", "in float32", "with gradients"]
-show_table([*header, "and Adam's two states"], rows)
+header = ["memory in GiB", "bfloat16", "float32", "with gradients", "and two states"]
+show_table(header, rows, format=".2f")
 
 # %% [markdown]
 # The factor 4 can be checked on the small model that took a step above. It takes one more, and everything is counted.
@@ -638,11 +654,11 @@ print("parameters, gradients, states:", count(tied), gradients, states)
 assert gradients == count(tied) and states == 2 * count(tied)
 
 # %% [markdown]
-# What the table leaves out: *activations*, that is, the results of the layers, which training keeps for the backward pass. They grow with the batch and with the length of the texts and not only with the parameters, and in training they often take more than everything in the table. Left out are also Adam's step counters (one number for each Parameter), the buffers of the next section, what operations need for a moment, and what PyTorch's allocator, the part that hands out memory, holds in reserve. Mixed precision, where parameters, gradients and states have different types, makes other factors. For this type and this optimizer the table is a lower bound: what exceeds the memory already here will not fit.
+# What the table leaves out: *activations*, that is, the results of the layers, which training keeps for the backward pass. They grow with the batch and with the length of the texts and not only with the parameters, and in training they often take more than everything in the table. Left out are also Adam's step counters (one number for each Parameter), the buffers of the next section, what operations need for a moment, and what PyTorch's allocator, the part that hands out memory, holds in reserve. Mixed precision, where parameters, gradients and states have different types, makes other factors. For float32 and this optimizer the last two columns are a lower bound: what exceeds the memory already here will not fit.
 #
 # ## Buffers
 #
-# Upstream's attention keeps a causal mask, a table of C·C numbers that says which positions may not be looked at. It is registered as a *buffer*: a tensor that belongs to the module and that nobody trains. Here is a module that is nothing but such a mask.
+# Upstream's attention keeps a causal mask, a table of C·C numbers that says which positions may not be looked at. It is registered as a *buffer*: a tensor that belongs to the module and is not trained. Here is a module that is nothing but such a mask.
 
 
 # %%
@@ -655,6 +671,11 @@ class CausalMask(nn.Module):
         self.register_buffer("mask", square.triu(diagonal=1))
 
 
+# %% [markdown]
+# A mask for each block, as upstream's model has them:
+
+
+# %%
 def buffers(module):
     """All numbers in the buffers of `module`."""
     return sum(buffer.numel() for buffer in module.buffers())
@@ -672,16 +693,14 @@ assert count(masks) == 0 and buffers(masks) == L * C**2
 from llms_from_scratch.ch04 import GPTModel as UpstreamGPTModel
 
 rows = []
-for name, build in [("upstream's GPTModel", UpstreamGPTModel), ("GPTModel", GPTModel)]:
+for name, build in [("upstream's", UpstreamGPTModel), ("this book's", GPTModel)]:
     with torch.device("meta"):
         large = build(small)
-    memory = readable(4 * buffers(large))
-    rows.append([name, count(large), buffers(large), memory])
     assert complaint(large, small) == "nothing"
-header = ["gpt2-small", "parameters", "in buffers", "buffers in float32"]
+    rows.append([name, count(large), buffers(large), 4 * buffers(large) // 2**20])
+header = ["gpt2-small", "parameters", "in buffers", "buffers in MiB, float32"]
 show_table(header, rows, int_format=",")
-upstream_buffers = small.n_layers * small.context_length**2
-assert [row[2] for row in rows] == [upstream_buffers, 0]
+assert [row[2] for row in rows] == [small.n_layers * small.context_length**2, 0]
 
 # %% [markdown]
 # The parameters agree, and the ledger accepts both, although upstream has three projections where this book has one: three times D² is 3D². The masks are all equal, so all of them together hold no more information than one. Even that one need not be stored: the attention of this book asks PyTorch's operation for a causal mask and stores nothing.
@@ -703,7 +722,7 @@ assert rows[0][3] < 1 < rows[1][3]
 #
 # ## The final form
 #
-# `ledger(cfg)` of `book_utils` takes a `GPTConfig` or a dictionary with the same keys. It makes no tensor, only ten lines of arithmetic, and shows itself as a table.
+# The module [book_utils/counting.py](../book_utils/counting.py) holds the ledger with its `check`, the closed formula, and the counts of parameters and buffers. `ledger(cfg)` takes a `GPTConfig` or a dictionary with the same keys. It makes no tensor, only ten lines of arithmetic, and shows itself as a table.
 
 # %%
 from IPython.display import display
@@ -735,17 +754,17 @@ print("equal in every line, for five models in three variants")
 #
 # | Symptom | Cause | How to tell | Mend |
 # |---|---|---|---|
-# | The count is short by 12D² + 10D | a block is missing | `ledger(cfg).check(model)` | `range(cfg.n_layers)`; look for blocks in a Python list |
-# | Short by 2D | a norm is missing, or two are one object | the line that `check` names | a norm of its own for each place |
-# | Short by D or 4D | a bias is missing | the line that `check` names | `bias=True`, the default of `nn.Linear` |
-# | Over by 3D for each block | query, key and value have a bias | `att.qkv.bias is None` | `qkv_bias=False`, or predict with it |
-# | Over by V | the head has a bias | `out_head.bias is None` | `bias=False` |
-# | Over by V·D: 163 million for 124 | the model is not tied | `out_head.weight is tok_emb.weight` | tie it, or predict it untied |
-# | The total agrees, `check` does not | two mistakes cancel out | all lines of the message | mend both |
-# | `check` agrees, results are wrong | a mistake without parameters | compare values | [chapter 9](09_parity.ipynb) |
-# | The count is right, one layer does not train | the optimizer was made before the layer was replaced | are the model's Parameters in `optimizer.param_groups`? | make the optimizer last |
-# | More memory than the ledger says | gradients, optimizer states, activations, buffers | `count_buffers(model)`, and 4 times the parameters | no stored masks; a smaller batch |
-# | A file is larger than the parameters | masks are in the state dict | `state_dict()` keys | `register_buffer(..., persistent=False)` |
+# | The model has 12D² + 10D parameters too few | A block is missing. | `ledger(cfg).check(model)` names the block. | Build `n_layers` blocks, and keep them in `nn.ModuleList`, not in a Python list. |
+# | The model has 2D parameters too few | A LayerNorm is missing, or two attributes hold the same one. | `ledger(cfg).check(model)` names the line and the shared name. | Make a norm of its own for each place. |
+# | The model has D or 4D parameters too few | A linear layer has lost its bias. | `ledger(cfg).check(model)` names the layer. | `bias=True`, the default of `nn.Linear` |
+# | The model has 3D parameters too many in each block | Query, key and value have a bias, and the prediction does not. | Is `att.qkv.bias` None? | Set `qkv_bias` alike in model and prediction. |
+# | The model has V parameters too many | The output head has a bias. | Is `out_head.bias` None? | `nn.Linear(D, V, bias=False)` |
+# | 163 million parameters where 124 million were expected (V·D too many) | The output head is not tied to the token embedding. | `out_head.weight is tok_emb.weight` | Tie them, or predict an untied model. |
+# | The total number of parameters is right, `ledger(cfg).check(model)` complains | Two mistakes cancel out in the total. | The message names both lines. | Mend both. |
+# | All counts agree, the results are wrong | The mistake has no parameters: an order, an activation, a variance. | Compare values with a reference. | Look for the first stage that differs ([chapter 9](09_parity.ipynb)). |
+# | The count is right, and one layer does not train | The optimizer was made before the layer was replaced. | Are all Parameters of the model in `optimizer.param_groups`? | Make the optimizer last. |
+# | Training needs more memory than the parameters | Gradients, optimizer states, activations and buffers need memory too. | `count_buffers(model)`, and 4 times the parameters | Store no masks; take a smaller batch. |
+# | A saved file is larger than its parameters | Causal masks are in the state dict. | Do the keys of `state_dict()` hold a mask? | `register_buffer(..., persistent=False)` |
 #
 # ## Exercises
 #
@@ -834,7 +853,9 @@ check("8.3", training_bytes)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return 4 * (4 * N + L * C * C)`
+# ```python
+# return 4 * (4 * N + L * C * C)
+# ```
 #
 # Four numbers for each parameter, and one for each entry of a mask, 4 bytes each. A buffer has no gradient and no optimizer state, so it counts once. For GPT-2 small, `training_bytes(163009536, 1024, 12) / 2**30` gives the GiB.
 #
@@ -858,7 +879,9 @@ check("8.4", blocks_for_majority)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return (2 * V * D + C * D + 2 * D) // (12 * D * D + 10 * D) + 1`
+# ```python
+# return (2 * V * D + C * D + 2 * D) // (12 * D * D + 10 * D) + 1
+# ```
 #
 # The blocks must exceed the rest: L (12D² + 10D) > 2VD + CD + 2D. The whole-number quotient is the largest L that does not exceed it (with a remainder of 0 it is a draw), so the next one does. One D can be cancelled: `(2 * V + C + 2) // (12 * D + 10) + 1`. Try the sizes of GPT-2 small, and compare with the number of blocks that it has.
 #

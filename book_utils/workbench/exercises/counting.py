@@ -102,6 +102,18 @@ EXERCISES = {
                 _lines(V, C, D, L, *switches, {0: C * D, 1: V * D})
             ),
             "This is the sum; the ten lines are wanted.": lambda *sizes: sum(_lines(*sizes)),
+            "A tied head keeps its line, with the number 0; ten numbers are wanted.": lambda V, C, D, L, bias, tied: (
+                _lines(V, C, D, L, bias, tied)[: 9 if tied else 10]
+            ),
+            "One norm of the block is missing; it has two, norm 1 and norm 2.": lambda V, C, D, L, *switches: (
+                _lines(V, C, D, L, *switches)[:5] + _lines(V, C, D, L, *switches)[6:]
+            ),
+            "The tables have no bias; each is rows times D.": lambda V, C, D, L, *switches: _lines(
+                V, C, D, L, *switches, {0: V * D + D, 1: C * D + D}
+            ),
+            "These are ten numbers for one number of blocks too many; the model has L blocks, not L + 1.": (
+                lambda V, C, D, L, *switches: _lines(V, C, D, L + 1, *switches)
+            ),
         },
     ),
     "8.2": Exercise(
@@ -140,6 +152,15 @@ EXERCISES = {
             "A norm has 2·D: scale and shift.": lambda short, V, C, D: _suspects(short, V, C, D, {2: D, 5: D, 8: D}),
             "The order is that of the ledger, not of the alphabet.": lambda *sizes: sorted(_suspects(*sizes)),
             "This counts the suspects; their names are wanted.": lambda *sizes: len(_suspects(*sizes)),
+            "A smaller layer leaves a part of `short` unexplained; compare with ==, not <=.": lambda short, V, C, D: [
+                name for name, size in zip(_NAMES, _lines(V, C, D, 1, False, False), strict=True) if size <= short
+            ],
+            "The two tables are swapped: V rows for tokens, C rows for positions.": lambda short, V, C, D: _suspects(
+                short, V, C, D, {0: C * D, 1: V * D}
+            ),
+            "The norms of a block are missing; there are two of them, and one more behind the last block.": (
+                lambda *sizes: [name for name in _suspects(*sizes) if name not in ("norm 1", "norm 2")]
+            ),
         },
     ),
     "8.3": Exercise(
@@ -162,6 +183,9 @@ EXERCISES = {
             "A mask has C·C numbers, not C.": lambda N, C, L: 4 * (4 * N + L * C),
             "float32 has 4 bytes; these are those of float64.": lambda N, C, L: 8 * (4 * N + L * C * C),
             "float32 has 4 bytes; these are those of bfloat16.": lambda N, C, L: 2 * (4 * N + L * C * C),
+            "These are GiB; bytes are wanted.": lambda N, C, L: 4 * (4 * N + L * C * C) / 2**30,
+            "These are MiB; bytes are wanted.": lambda N, C, L: 4 * (4 * N + L * C * C) / 2**20,
+            "These are bits; a byte has 8 of them.": lambda N, C, L: 32 * (4 * N + L * C * C),
         },
     ),
     "8.4": Exercise(
@@ -186,6 +210,15 @@ EXERCISES = {
             "The final norm, 2·D, is missing on the other side.": lambda V, C, D: _majority(V, C, D, norm=False),
             "The biases and norms of a block, 10·D, are missing.": lambda V, C, D: _majority(V, C, D, block=12 * D * D),
             "This is a quotient; L is a whole number.": lambda V, C, D: (2 * V + C + 2) / (12 * D + 10),
+            "This is the quotient plus one; divide with // for a whole number.": lambda V, C, D: (
+                (2 * V + C + 2) / (12 * D + 10) + 1
+            ),
+            "Query, key and value have no bias here: a block has 12·D² + 10·D, not 3·D more.": lambda V, C, D: (
+                _majority(V, C, D, block=12 * D * D + 13 * D)
+            ),
+            "The blocks are compared with half of the rest; they must exceed all of it.": lambda V, C, D: (
+                (2 * V + C + 2) // (2 * (12 * D + 10)) + 1
+            ),
         },
     ),
 }
