@@ -26,7 +26,9 @@
 #
 # You need Python, a little PyTorch (tensors and `nn.Module`), and one idea: attention lets a position gather context from other positions. How it does so is not needed here.
 #
-# This book builds all that GPT-2 has around attention, a part in each chapter, and then the whole model, from token ids to *logits*: one score for each possible next token. Every result that a chapter reports is computed when the chapter is run. Run a cell with Shift+Enter, or all of them from the menu *Run*; change a value in the first cell and run all again, and everything below follows. An exercise is a cell with a gap: fill it in and run it, and it says at once whether it is right, or which known mistake it looks like.
+# GPT-2 is a language model, published by OpenAI in 2019. A text comes to it cut into *tokens*, pieces such as a word or a part of one. Each token is written as a whole number, its *id*, and the set of all tokens is the *vocabulary*. For each place in the text, counted from 0 and called a *position*, the model answers with *logits*: one score for each token of the vocabulary that may come next.
+#
+# This book builds all that GPT-2 has around attention, a part in each chapter, and then the whole model, from ids to logits. Every result that a chapter reports is computed when the chapter is run. Run a cell with Shift+Enter, or all of them from the menu *Run*; change a value in the first cell and run all again, and everything below follows. An exercise is a cell with a gap: fill it in and run it, and it says at once whether it is right, or which known mistake it looks like.
 
 # %% tags=["parameters"]
 vocab_size: int = 16  # V, the number of token ids (2 to 1024)
@@ -41,29 +43,23 @@ seed: int = 123  # of the random weights and ids (0 to 4294967295)
 # %%
 from copy import deepcopy
 from dataclasses import FrozenInstanceError, replace
-from itertools import pairwise
 
 import torch
 from torch import nn
 
 from book_utils import GPTConfig, get_config
-from book_utils.workbench import check, check_parameters, diagram, show_table
+from book_utils.workbench import check, check_parameters, show_table
 
 check_parameters("01_shell", globals())
 if num_tokens > context_length:
-    raise ValueError(
-        f"num_tokens = {num_tokens} is more than context_length = {context_length}"
-    )
-torch.manual_seed(seed)
-ids = torch.randint(vocab_size, (batch_size, num_tokens))  # [B, T]
-print("ids", list(ids.shape))
+    raise ValueError(f"{num_tokens = } is more than {context_length = }")
 
 # %% [markdown]
 # ## Seven letters
 #
-# A text comes to the model cut into *tokens*, pieces such as a word or a part of one. Each token is written as a whole number, its *id*. The ids of this chapter are random, since only sizes matter here.
+# Inside the model each position is described by a vector of D numbers, its *features*. They pass through L *transformer blocks*, layers of one and the same build, in which attention is one of two parts. Attention runs H times side by side, each time on its own share of the features; each of these is an attention *head*. And several texts are computed at once, as a *batch*.
 #
-# A model is defined by five sizes, and an input brings two more. One letter stands for each of them, in this chapter and in all others. A comment such as `# [B, T, D]` stands on each line of code that changes a shape.
+# So a model is defined by five sizes, and an input brings two more. One letter stands for each of them, in this chapter and in all others.
 
 # %%
 letters = [
@@ -78,7 +74,15 @@ letters = [
 show_table(["letter", "name", "number of", "belongs to", "here"], letters)
 
 # %% [markdown]
-# They cannot be chosen freely. Three constraints hold:
+# Here is an input. Its ids are random, since only sizes matter in this chapter. A comment such as `# [B, T]` stands on each line of code that changes a shape.
+
+# %%
+torch.manual_seed(seed)
+ids = torch.randint(vocab_size, (batch_size, num_tokens))  # [B, T]
+print("ids", list(ids.shape))
+
+# %% [markdown]
+# The seven sizes cannot be chosen freely. Three constraints hold:
 #
 # - H divides D without a remainder, $D \bmod H = 0$. Attention cuts the D features into H heads of the *head width* D / H.
 # - Each token id is at least 0 and less than V.
@@ -88,7 +92,7 @@ show_table(["letter", "name", "number of", "belongs to", "here"], letters)
 #
 # ## One configuration
 #
-# Sebastian Raschka's "Build a Large Language Model (From Scratch)" keeps the sizes in a dictionary. Its code is called *upstream* in this book: the names of classes, attributes and keys here are the same as there, and everything here accepts such a dictionary as it is. The last two keys are not sizes: the dropout rate (dropout sets numbers to 0 at random in training; [chapter 6](06_transformer_block.ipynb) shows where), and whether the projections to query, key and value have a bias.
+# Sebastian Raschka's "Build a Large Language Model (From Scratch)" keeps the sizes in a dictionary. Its code is called *upstream* in this book: the names of classes, attributes and keys here are the same as there, and everything here accepts such a dictionary as it is. The last two keys are not sizes. One is the rate of *dropout*, which sets numbers to 0 at random in training; [chapter 6](06_transformer_block.ipynb) shows where. The other says whether three linear maps of attention, those to query, key and value ([chapter 5](05_attention.ipynb)), have a bias.
 
 # %%
 settings = {
@@ -100,6 +104,11 @@ settings = {
     "drop_rate": 0.0,
     "qkv_bias": False,
 }
+
+# %% [markdown]
+# The book's own form is a `GPTConfig`, made from such a dictionary or from keyword arguments. Its values can be read both ways, as keys and as attributes.
+
+# %%
 cfg = GPTConfig.from_dict(settings)
 assert cfg == GPTConfig(**settings)
 assert all(cfg[key] == value for key, value in settings.items())
@@ -107,7 +116,7 @@ print(f"emb_dim: {cfg['emb_dim']} as a key, {cfg.emb_dim} as an attribute")
 print(f"head width D / H: {cfg.emb_dim} / {cfg.n_heads} = {cfg.head_dim}")
 
 # %% [markdown]
-# `GPTConfig` is the same set of values with two properties that a dictionary lacks. It has checked the sizes, together, before it exists. And it is *frozen*: an assignment to it is refused, so it does not change by accident behind the back of a model that was built from it. Another size means another configuration, made with `replace`, which checks again.
+# `GPTConfig` holds the same values, and has two properties that a dictionary lacks. It has checked them, together, before it exists. And it is *frozen*: an assignment to it is refused, so it does not change by accident behind the back of a model that was built from it. Another size means another configuration, made with `replace`, which checks again.
 
 # %%
 try:
@@ -121,7 +130,7 @@ assert (deeper.n_layers, cfg.n_layers) == (n_layers + 1, n_layers)
 # %% [markdown]
 # ## Sizes that do not fit
 #
-# What happens to a bad size? `outcome` catches the error, so that the notebook runs on; the cell after it makes one change at a time and collects what is said.
+# What happens to a bad value? The function `outcome` catches the error, so that the notebook runs on.
 
 
 # %%
@@ -133,26 +142,21 @@ def outcome(call, argument):
         return f"{type(error).__name__}: {error}"
 
 
+# %% [markdown]
+# There are four ways to be bad: a value out of range, a value of the wrong type, a key that nobody knows, and a key that is missing. One change is made at a time.
+
 # %%
 # the first number of heads that does not divide D
 uneven = next(heads for heads in range(2, emb_dim + 2) if emb_dim % heads)
-changes = [
-    {"vocab_size": 0},
-    {"context_length": -1},
-    {"n_heads": uneven},
-    {"n_layers": True},
-    {"n_layers": 0},
-    {"emb_dim": 2.0},
-    {"drop_rate": 1.0},
-    {"qkv_bias": 0},
-    {"n_layer": 2},
-]
+out_of_range = [("vocab_size", 0), ("context_length", -1), ("n_layers", 0)]
+out_of_range += [("n_heads", uneven), ("drop_rate", 1.0)]
+wrong_type = [("n_layers", True), ("emb_dim", 2.0), ("qkv_bias", 0)]
+unknown_key = [("n_layer", 2)]
 
 # %%
 rows = []
-for change in changes:
-    [(key, value)] = change.items()
-    answer = outcome(GPTConfig.from_dict, {**settings, **change})
+for key, value in [*out_of_range, *wrong_type, *unknown_key]:
+    answer = outcome(GPTConfig.from_dict, {**settings, key: value})
     rows.append([f"{key} = {value!r}", answer])
 without_heads = {key: settings[key] for key in settings if key != "n_heads"}
 rows.append(["no n_heads", outcome(GPTConfig.from_dict, without_heads)])
@@ -160,11 +164,11 @@ assert all(answer.startswith(("TypeError: ", "ValueError: ")) for _, answer in r
 show_table(["change", "answer"], rows)
 
 # %% [markdown]
-# Each message names the key and, where there is one, the value and what is wanted. Some of these values would do damage in silence otherwise. `True` counts as 1 in Python and would build a model of one layer. A dropout rate of 1.0 is accepted by PyTorch and drops everything. A misspelt key in a dictionary is read by nobody; here the nearest known key is offered. And a number of heads that leaves a remainder would be carried by the dictionary, unseen, as far as the attention layer.
+# Each message names the key and, where there is one, the value and what is wanted. Without the check some of these values would do damage in silence. `True` counts as 1 in Python and would build a model of one layer. A dropout rate of 1.0 is accepted by PyTorch and drops everything. A misspelt key in a dictionary is read by nobody; here the nearest known key is offered. And a number of heads that leaves a remainder would be carried by the dictionary, unseen, as far as the attention layer.
 #
 # ## Names of architectures
 #
-# Five configurations have a name: the small one of this book, and the four sizes of GPT-2. The table shows their sizes. (GPT-2's paper lists the four by layers and width; the names from small to xl came later.)
+# Five configurations have a name: *tiny*, the small one of this book, and the four sizes of GPT-2. The table shows their sizes. (GPT-2's paper lists the four by layers and width; the names from small to xl came later.)
 
 # %%
 names = ["tiny", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"]
@@ -178,10 +182,10 @@ assert {get_config(name).head_dim for name in names[1:]} == {64}
 print(outcome(get_config, "gpt2-huge"))
 
 # %% [markdown]
-# The four share the vocabulary, the context length and the head width. Wider means more heads, not wider ones.
+# The four share the vocabulary, the context length and the head width. Wider means more heads, not wider ones. The fifth name, which does not exist, is refused, and the known ones are listed.
 #
 # > [!NOTE]
-# > `get_config("gpt2-small")` is the name of an architecture. It loads no weights: what comes back is a handful of numbers and switches. A model built from it starts with random weights and knows nothing of language. The dropout rate, the missing bias of query, key and value, and the separate output head are upstream's defaults; the published weights come with that bias, and GPT-2 uses its token embedding as the output head too.
+# > `get_config("gpt2-small")` is the name of an architecture. It loads no weights: what comes back is a handful of numbers and switches. A model built from it starts with random weights and knows nothing of language. Its dropout rate and the missing bias of query, key and value are upstream's defaults; the published weights come with that bias.
 #
 # Called with two arguments, as upstream calls it, `get_config` takes width, depth and heads from the name, and the rest from the first argument, which is left as it was.
 
@@ -197,7 +201,7 @@ print(f"from the first: V = {mixed.vocab_size}, C = {mixed.context_length}")
 # %% [markdown]
 # ## Content and place
 #
-# Now the first two stages of a GPT. Ids are mere numbers of entries in a vocabulary; the model needs a vector for each. An *embedding* is a table of vectors, and using it is looking up rows. The token table has V rows of length D. Its entries are trained weights; here they are random.
+# Now the first two stages of a GPT. Ids are mere numbers of entries in a vocabulary; the model needs a vector for each. An *embedding* is a table of vectors, and using it is looking up rows. The *token embedding* has V rows of length D. Its entries are trained weights; here they are random.
 
 # %%
 torch.manual_seed(seed)
@@ -210,7 +214,7 @@ print("token vectors", list(token_vectors.shape))
 # %% [markdown]
 # Looking up rows is all that happens: indexing the table gives the same numbers. The ids `[B, T]` have gained an axis of length D.
 #
-# Nothing in these vectors says *where* a token stands. So there is a second table, with one row for each position: C rows of length D. It is looked up with 0, 1, … T − 1, which are the same for every text in the batch, so the result has no batch axis.
+# Nothing in these vectors says *where* a token stands. So there is a second table, the *position embedding*, with one row for each position: C rows of length D. It is looked up with 0, 1, … T − 1, which are the same for every text in the batch, so the result has no batch axis.
 
 # %%
 torch.manual_seed(seed + 1)
@@ -241,7 +245,7 @@ show_table(
 # %% [markdown]
 # One vector has become as many as there are positions. The same token may stand at several positions, and several tokens may stand, in different texts, at the same position. Content and place are two independent indices, and the input has to carry both.
 #
-# Could one index do for both? Here are four ways to make do with a single table, and the two tables last. Each is tried on two pairs of inputs, written (token, position). A way that gives the same vector for both members of a pair has lost something.
+# Could one index do for both? Here are four ways to make do with a single table, and the two tables last, each with the number of rows that it needs.
 
 # %%
 V, C, E, P = vocab_size, context_length, tok_emb.weight, pos_emb.weight
@@ -254,6 +258,9 @@ ways = [
     ("row: token × C + position", V * C, lambda token, place: one[token * C + place]),
     ("two tables, rows added", V + C, lambda token, place: E[token] + P[place]),
 ]
+
+# %% [markdown]
+# Each is tried on two pairs of inputs, written (token, position). A way that gives the same vector for both members of a pair has lost something.
 
 # %%
 rows, lost = [], []
@@ -278,7 +285,7 @@ print(f"one row for each combination: {small.vocab_size * small.context_length:,
 #
 # ## Placeholders
 #
-# Between these vectors and the scores at the end stand L transformer blocks and a last normalization. Neither has been built yet. A *placeholder* has the name and the arguments of the real thing and returns its input.
+# Between these vectors and the logits at the end stand the L transformer blocks and a last *LayerNorm*, short for layer normalization, which [chapter 2](02_layer_norm.ipynb) builds. A *placeholder* stands where one of them will stand: it takes the arguments of the real thing and returns its input.
 
 
 # %%
@@ -303,13 +310,13 @@ class PlainDummyLayerNorm(nn.Module):
 
 
 # %% [markdown]
-# The last stage is real again. The *output head* is a linear map without bias, from D features to V *logits*: one score for each token of the vocabulary, at every position. With W `[V, D]` for its weight,
+# The last stage is real again. The *output head* is a linear map without bias, from D features to V logits, at every position. With W `[V, D]` for its weight,
 #
 # $$\mathrm{logits}_{b,t} = W\,x_{b,t}.$$
 #
-# Logits are not probabilities: they may be negative, and they need not add up to 1.
+# Logits are not probabilities: they may be negative, and they need not add up to 1. (W has the shape of the token embedding. GPT-2 uses one matrix for both; upstream, and this book unless told otherwise, keep two.)
 #
-# That makes a whole GPT, with nothing inside. *Dropout* is in its place too; its rate is 0 here, so it changes nothing. The comments at the three tables give the shapes of their weights.
+# That makes a whole GPT, with nothing inside: a *shell*. Dropout is in its place too; its rate is 0 here, so it changes nothing. The comments at the two embeddings and at the output head give the shapes of their weights.
 
 
 # %%
@@ -324,9 +331,8 @@ class PlainDummyGPTModel(nn.Module):
         blocks = [PlainDummyTransformerBlock(cfg) for _ in range(cfg["n_layers"])]
         self.trf_blocks = nn.Sequential(*blocks)
         self.final_norm = PlainDummyLayerNorm(cfg["emb_dim"])
-        self.out_head = nn.Linear(
-            cfg["emb_dim"], cfg["vocab_size"], bias=False
-        )  # [V, D]
+        d, v = cfg["emb_dim"], cfg["vocab_size"]
+        self.out_head = nn.Linear(d, v, bias=False)  # [V, D]
 
     def forward(self, in_idx):
         positions = torch.arange(in_idx.shape[-1], device=in_idx.device)  # [T]
@@ -355,12 +361,14 @@ def watch(name):
     return lambda module, args, out: trace.append((name, out.shape))
 
 
-hooks = [
-    part.register_forward_hook(watch(name)) for name, part in shell.named_children()
-]
+stages = shell.named_children()
+hooks = [part.register_forward_hook(watch(name)) for name, part in stages]
 shell(ids)
 for hook in hooks:
     hook.remove()
+
+# %% [markdown]
+# The trace holds a name and a shape for each stage. Beside each shape the table sets the letters that are expected there, and the cell asserts that both agree.
 
 # %%
 in_letters = {"ids": "BT", "pos_emb": "TD", "out_head": "BTV"}
@@ -376,6 +384,10 @@ show_table(["stage", "in letters", "shape"], rows)
 # The sum has no name of its own; it is what `drop_emb` receives and returns. Between the sum and the output head the shape is `[B, T, D]` throughout. Only the head changes the last axis, from D to V. That is why a block can be put in or taken out without a thought for its neighbours, and why the chapters to come can fill in one placeholder at a time.
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
+from itertools import pairwise
+
+from book_utils.workbench import diagram
+
 B, T, D = batch_size, num_tokens, emb_dim
 hidden, scores = str([B, T, D]), str([B, T, V])
 with diagram(
@@ -450,12 +462,13 @@ def positions_that_notice(model):
     return differs.any(dim=0).nonzero().flatten().tolist()
 
 
+# %%
 noticed = positions_that_notice(shell)
 assert noticed == [0]
 print(f"the shell: {len(noticed)} of {num_tokens} positions notice: {noticed}")
 
 # %% [markdown]
-# Only the position that was changed. In the shell the logits at a position depend on its own token and its own place, and on nothing else.
+# Only position 0 notices, the one that was changed. In the shell the logits at a position depend on its own token and its own place, and on nothing else.
 #
 # For contrast, put the plainest thing that mixes positions into one block: the average of all vectors up to and including the present one. This is not attention, which weighs the positions by their content; but information travels in the same direction, from earlier to later.
 
@@ -581,6 +594,8 @@ assert [rate for _, rate in rows] == [0.1, 0.0]
 #
 # ## The final form
 #
+# Two modules hold what this chapter has built: [book_utils/config.py](../book_utils/config.py) the configuration with its checks and the five names, and [book_utils/shell.py](../book_utils/shell.py) the shell and its placeholders.
+#
 # `book_utils.DummyGPTModel` has the same parts under the same names, so the weights of the plain shell fit. The same operations run in the same order on the same shapes, so the logits should not merely be close but equal, number by number. PyTorch has no such class to compare with; the two formulas of this chapter serve as the reference. There the sums may run in another order, so the tolerance is 1e-12 in float64: the logits are numbers of a few units, and float64 carries about 16 digits.
 
 # %%
@@ -596,7 +611,7 @@ torch.testing.assert_close(final(ids), by_formula, rtol=0, atol=1e-12)
 print("book_utils.DummyGPTModel equals the plain class, and agrees with the formulas")
 
 # %% [markdown]
-# One thing is different. Before it computes anything, the final form looks at the ids. The table sets its answers beside those of the plain shell, of which only the kind of error is shown.
+# One thing is different. Before it computes anything, the final form looks at the ids. Here are six inputs that it should refuse.
 
 # %%
 zeros = torch.zeros(1, context_length + 1, dtype=torch.long)  # [1, C + 1]
@@ -608,6 +623,9 @@ bad_inputs = {
     "T = 0": zeros[:, :0],
     "one axis, [T]": ids[0],
 }
+
+# %% [markdown]
+# The table sets its answers beside those of the plain shell, of which only the kind of error is shown.
 
 # %%
 rows, answers = [], []
@@ -629,15 +647,15 @@ assert final(zeros[:, 1:]).shape == (1, context_length, vocab_size)  # T = C is 
 #
 # | Symptom | Cause | How to tell | Mend |
 # |---|---|---|---|
-# | `emb_dim must be divisible by n_heads` | D mod H is not 0 | the message gives the remainder | change D or H |
-# | `unknown configuration key` | a key is misspelt | the message offers the nearest one | use the known name |
-# | `index out of range` from a lookup | an id of V or more, or T above C | print the largest id and the length | the right tokenizer; cut the input to C tokens |
-# | Ids below V are refused, or long inputs accepted | the two tables are swapped | print both shapes with V and C different | token table (V, D), position table (C, D) |
-# | Shapes are right, and the output ignores earlier tokens | placeholders are still in place | change an early token, compare later logits | put the real blocks in |
-# | The logits have fewer positions than `context_length` | nothing is wrong: T is less than C | compare with the length of the input | – |
-# | `in_idx is on …, the model is on …` | ids and weights are on different devices | the message names both | move the ids to the model's device |
-# | A new dropout key has no effect | the constructor reads another key | print `p` of each `nn.Dropout` | read the new key at its place |
-# | `get_config("gpt2-small")` gives a model that writes nonsense | a configuration holds no weights | its values are numbers and switches | load weights, or train |
+# | `emb_dim must be divisible by n_heads` | The number of heads does not divide D. | The message gives the remainder. | Change `emb_dim` or `n_heads`. |
+# | `unknown configuration key` | A key is misspelt. | The message offers the nearest known key. | Use the known key. |
+# | `index out of range` from an embedding | An id is V or more, or the input is longer than C. | Print the largest id and the length of the input. | Use the tokenizer that belongs to the model; cut the input to C tokens. |
+# | Ids below V are refused, or inputs longer than C are accepted. | The token table and the position table are swapped. | Build the model with V and C different, and print the shape of each table. | The token table is `[V, D]`, the position table `[C, D]`. |
+# | All shapes are right, and the logits do not depend on earlier tokens. | Placeholders stand where the transformer blocks should be. | Change an early token and compare the logits at later positions. | Put the real blocks in. |
+# | The logits have fewer positions than `context_length`. | Nothing is wrong: the input has fewer than C tokens. | Compare with the length of the input. | None is needed. |
+# | `in_idx is on …, the model is on …` | Ids and weights are on different devices. | The message names both. | Move the ids to the model's device. |
+# | A new dropout key has no effect. | The constructor of that layer reads another key. | Print `p` of each `nn.Dropout` in the built model. | Read the new key where that layer is made. |
+# | A model from `get_config("gpt2-small")` writes nonsense. | A configuration holds no weights; the model's are random. | Print the configuration: numbers and switches, no tensor. | Load weights, or train the model. |
 #
 # ## Exercises
 #
@@ -659,7 +677,11 @@ check("1.1", shapes)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return [[B, T, D], [T, D], [B, T, D], [B, T, D], [B, T, V]]`. C is in none of them: it is the number of rows in the position table, of which T are read. And only the last shape has V in it.
+# ```python
+# return [[B, T, D], [T, D], [B, T, D], [B, T, D], [B, T, V]]
+# ```
+#
+# C is in none of them: it is the number of rows in the position table, of which T are read. And only the last shape has V in it.
 #
 # ::::
 #
@@ -681,7 +703,11 @@ check("1.2", confused_with)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return position, token`. The sum of two rows does not say which row came first, so "token 3 at position 5" and "token 5 at position 3" are one and the same input. The same token can stand at many positions, so content and place are two independent indices; each needs rows of its own.
+# ```python
+# return position, token
+# ```
+#
+# The sum of two rows does not say which row came first, so "token 3 at position 5" and "token 5 at position 3" are one and the same input. The same token can stand at many positions, so content and place are two independent indices; each needs rows of its own.
 #
 # ::::
 #
