@@ -21,7 +21,7 @@
 # At the end of this chapter you can
 #
 # - write GPT-2's block from its two lines, and say for each part why it stands where it stands;
-# - tell the right wiring from wrong ones that have the same shapes, the same parameters, and load the same weights;
+# - tell the right wiring (which part reads what, and where its result is added) from wrong ones that have the same shapes and load the same weights;
 # - name the places where dropout acts, the rate that governs each, and what `train()` and `eval()` change.
 #
 # You need [LayerNorm](02_layer_norm.ipynb), the [feed-forward network](03_feed_forward.ipynb), [shortcuts](04_shortcuts.ipynb) and [attention](05_attention.ipynb): what each does, not how. The shapes are `[B, T, D]` throughout.
@@ -47,6 +47,13 @@ from book_utils import FeedForward, GPTConfig, LayerNorm, MultiHeadAttention
 from book_utils.workbench import check, check_parameters, diagram, figure, show_table
 
 check_parameters("06_transformer_block", globals())
+
+# %% [markdown]
+# Four parts are on the table: normalization, attention, a feed-forward network, and addition. They could be joined in many orders. Many of these orders run and return the right shape; only one of them is GPT-2. This chapter puts the parts in that order, and looks at what some of the others would change.
+#
+# All examples read the same random input, in float64.
+
+# %%
 sizes = {"emb_dim": emb_dim, "n_heads": n_heads, "n_layers": n_layers}
 cfg = GPTConfig(vocab_size=16, context_length=num_tokens, **sizes)
 torch.manual_seed(seed)
@@ -54,20 +61,18 @@ x = torch.randn(batch_size, num_tokens, emb_dim, dtype=torch.float64)  # [B, T, 
 print("x", list(x.shape))
 
 # %% [markdown]
-# Four parts are on the table: normalization, attention, a feed-forward network, and addition. They could be joined in many orders. Most orders run, and return the right shape; only one of them is GPT-2. This chapter puts the parts in that order, and looks at what each of the others would change.
-#
 # ## Two halves
 #
-# A block is made of two halves of the same build. Each half takes the *stream*, the tensor that runs from block to block, reads a normalized copy of it, computes a change, and adds the change to the stream. The first half computes its change with multi-head attention (MHA), the second with the feed-forward network (FFN). These two are called the *sublayers*:
+# A *transformer block* is made of two halves of the same build. Each half takes the *stream*, the tensor that runs from block to block, reads a normalized copy of it, computes a change, and adds the change to the stream. What computes the change is called the *sublayer*: in the first half multi-head attention (MHA), in the second the feed-forward network (FFN). With u for the stream between the halves and LN for LayerNorm,
 #
-# $$u = x + \mathrm{Dropout}(\mathrm{MHA}(\mathrm{LN}_1(x))), \qquad y = u + \mathrm{Dropout}(\mathrm{FFN}(\mathrm{LN}_2(u))).$$
+# $$\begin{aligned}u &= x + \mathrm{Dropout}(\mathrm{MHA}(\mathrm{LN}_1(x))),\\ y &= u + \mathrm{Dropout}(\mathrm{FFN}(\mathrm{LN}_2(u))).\end{aligned}$$
 #
-# Normalization stands *before* each sublayer, inside the branch. This order is called *pre-norm*. In the drawing the stream takes the outer path at the right, past each branch and into the sum; the branches hang on it at the left.
+# Normalization stands *before* each sublayer, inside the branch. This order is called *pre-norm*. Dropout, which sets numbers to 0 at random in training, has a section of its own further down. In the drawing the stream takes the outer path at the right, past each branch and into the sum; the branches hang on it at the left.
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
 with diagram(
     "block",
-    16,
+    14.2,
     27,
     alt="A pre-norm block from top to bottom: two branches, each of normalization, a sublayer and dropout, and beside each a shortcut to its sum.",
     words=[
@@ -125,7 +130,7 @@ class PlainTransformerBlock(nn.Module):
 
 
 # %% [markdown]
-# A fresh norm has the scale 1 and the shift 0, and fresh norms are all alike. A comparison of two wirings could miss a difference for that reason alone. So the examples below use two helpers: one builds a block, always from the same seed; the other moves its four norm vectors away from 1 and 0, each to values of its own, as training might.
+# The chapter compares many blocks. They are all made by one helper, always from the same seed, so that equal parts get equal weights.
 
 
 # %%
@@ -135,6 +140,11 @@ def make_block(cls=PlainTransformerBlock, **settings):
     return cls(replace(cfg, **settings)).double().eval()
 
 
+# %% [markdown]
+# A fresh norm has the scale 1 and the shift 0, and fresh norms are all alike. A comparison of two wirings could miss a difference for that reason alone. A second helper moves the four norm vectors away from 1 and 0, each to values of its own, as training might.
+
+
+# %%
 def move_norms(block):
     """Scale and shift of both norms, away from 1 and 0."""
     with torch.no_grad():
@@ -145,6 +155,10 @@ def move_norms(block):
     return block
 
 
+# %% [markdown]
+# This is the block that the examples use.
+
+# %%
 block = move_norms(make_block())
 y = block(x)  # [B, T, D]
 print("x", list(x.shape), "-> y", list(y.shape))
@@ -163,16 +177,8 @@ wide = block.ff.layers[0](n2)  # [B, T, 4D]
 f = block.ff(n2)  # [B, T, D]
 
 # %%
-steps = {
-    "x": x,
-    "norm1(x)": n1,
-    "att(…)": a,
-    "u = x + …": u,
-    "norm2(u)": n2,
-    "inside ff": wide,
-    "ff(…)": f,
-    "y = u + …": u + f,
-}
+steps = {"x": x, "norm1(x)": n1, "att(…)": a, "u = x + …": u}
+steps |= {"norm2(u)": n2, "inside ff": wide, "ff(…)": f, "y = u + …": u + f}
 assert torch.equal(u + f, y)
 assert all(v.shape == x.shape for name, v in steps.items() if name != "inside ff")
 show_table(["step", "shape"], [[name, str(list(v.shape))] for name, v in steps.items()])
@@ -183,47 +189,51 @@ show_table(["step", "shape"], [[name, str(list(v.shape))] for name, v in steps.i
 # %%
 try:
     u + wide
-    raise AssertionError("the sum should have been refused")
 except RuntimeError as error:
-    print(
-        f"{type(error).__name__}: {wide.shape[-1]} features and {emb_dim} do not add up"
-    )
+    print(f"{type(error).__name__}: {list(u.shape)} and {list(wide.shape)} do not add")
+else:
+    raise AssertionError("the sum should have been refused")
 
 # %% [markdown]
 # The second reason is stacking: a block whose result has the shape of its input can be followed by another block, and that one by another.
 #
 # ## One position, in numbers
 #
-# Take the vector [1, 2, 3, 4] at one position. The first branch normalizes it and computes a change. What attention finds depends on the other positions, so let the change be given here: [0.1, −0.1, 0.2, −0.2]. The second branch is computed, with a small FFN of random weights.
+# Take the vector [1, 2, 3, 4] at one position. The first branch normalizes it and computes a change. What attention finds depends on the other positions, so let its change be given here: [0.1, −0.1, 0.2, −0.2].
 
 # %%
 one = torch.tensor([1.0, 2.0, 3.0, 4.0], dtype=torch.float64)  # [D]
 change = torch.tensor([0.1, -0.1, 0.2, -0.2], dtype=torch.float64)  # [D]
+one_u = one + change  # [D]
+expected = torch.tensor([1.1, 1.9, 3.2, 3.8], dtype=torch.float64)
+# One addition, rounded at 1e-16.
+torch.testing.assert_close(one_u, expected, rtol=0, atol=1e-15)
+print("u =", one_u.tolist())
+
+# %% [markdown]
+# The old vector is still in the sum, plus a correction. The second branch is computed, with a small FFN of random weights. Its norm is fresh, and so is the first, so one serves for both here.
+
+# %%
 torch.manual_seed(seed)
 norm = LayerNorm(4).double()
 widen, gelu, narrow = FeedForward(replace(cfg, emb_dim=4, n_heads=1)).double().layers
-walk = {"x": one, "norm1(x): what attention reads": norm(one)}
-walk["the change that attention finds (given)"] = change
-walk["u = x + the change"] = one + change
-walk["norm2(u): what the FFN reads"] = norm(one + change)
-walk["widened"] = widen(norm(one + change))  # [4D]
-walk["after GELU"] = gelu(walk["widened"])
-walk["brought back: the FFN's change"] = narrow(walk["after GELU"])  # [D]
-walk["y = u + the FFN's change"] = one + change + walk["brought back: the FFN's change"]
+widened = widen(norm(one_u))  # [4D]
+activated = gelu(widened)
+correction = narrow(activated)  # [D]
 
 # %%
-expected = torch.tensor([1.1, 1.9, 3.2, 3.8], dtype=torch.float64)
-# One addition, rounded at 1e-16.
-torch.testing.assert_close(walk["u = x + the change"], expected, rtol=0, atol=1e-15)
+walk = {"x": one, "norm1(x)": norm(one), "change (given)": change, "u": one_u}
+walk |= {"norm2(u)": norm(one_u), "widened": widened, "after GELU": activated}
+walk |= {"brought back": correction, "y = u + that": one_u + correction}
 rows = [[step, len(v), *v[:4].tolist()] for step, v in walk.items()]
 show_table(["step", "features", "value 1", "2", "3", "4"], rows, "z.3f")
 
 # %% [markdown]
-# Of the widened vectors, only the first four features are shown. The first sum is [1.1, 1.9, 3.2, 3.8]: the old vector is still in it, plus a correction. Compare x with y: after both halves the vector is a corrected x, not a new vector that has taken its place. The corrections are of modest size here because the example gives the first and fresh weights make the second; nothing in the block keeps them so.
+# Of the widened vectors, only the first four features are shown. Compare x with y: after both halves the vector is a corrected x, not a new vector that has taken its place. The corrections are of modest size here because the example gives the first and fresh weights make the second; nothing in the block keeps them so.
 #
 # ## Who exchanges, and who works alone
 #
-# Attention lets a position gather from itself and from those before it. The FFN works on each position by itself, with one set of weights for all of them. Both claims can be tested: change one token, and see at which positions the result of each half changes. Differences below 1e-9 count as none, since they may come from the order in which the same terms are added.
+# Attention lets a position gather from itself and from those before it. The FFN works on each position by itself, with one set of weights for all of them. Both claims can be tested: change the vector at one position, and see at which positions the result of each half changes. Differences below 1e-9 count as none, since they may come from the order in which the same terms are added.
 
 
 # %%
@@ -232,24 +242,28 @@ def where_changed(before, after):
     return ((before - after).abs().amax(dim=-1) > 1e-9).nonzero().tolist()
 
 
+# %% [markdown]
+# The change is made in row 0 of the batch, at a position in the middle. For attention it should reach the last position, for the FFN it should stay.
+
 # %%
-token = (num_tokens - 1) // 2  # in row 0 of the batch
+place = (num_tokens - 1) // 2
 halves = [  # name, function, its input, the last position that should change
     ("attention", lambda x: x + block.att(block.norm1(x)), x, num_tokens - 1),
-    ("feed-forward", lambda u: u + block.ff(block.norm2(u)), u, token),
+    ("feed-forward", lambda u: u + block.ff(block.norm2(u)), u, place),
 ]
+
+# %%
 rows = []
 for name, half, stream, last in halves:
     changed = stream.clone()
-    changed[0, token] *= -1
+    changed[0, place] *= -1
     places = where_changed(half(stream), half(changed))
-    assert places == [[0, t] for t in range(token, last + 1)]
-    reached = f"positions {token} to {last}" if last > token else f"position {token}"
-    rows.append([name, f"row 0, position {token}", f"row 0, {reached}"])
-show_table(["half", "changed input", "changed result"], rows)
+    assert places == [[0, t] for t in range(place, last + 1)]
+    rows.append([name, place, str([t for _, t in places])])
+show_table(["half", "changed at", "result changed at"], rows)
 
 # %% [markdown]
-# Through the attention half the change reaches the token's own position and all later ones. Through the FFN half it stays where it is. Neither half reaches another text of the batch. So one block hands a token's content on by attention and then works on what each position has gathered, by the FFN; without attention no position would ever hear of another.
+# Through the attention half the change reaches its own position and all later ones. Through the FFN half it stays where it is. Neither half reaches another text of the batch: all changed places lie in row 0. So one block hands a token's content on by attention and then works on what each position has gathered, by the FFN; without attention no position would ever hear of another.
 #
 # ## Two norms, not one
 #
@@ -260,9 +274,13 @@ own, shared = make_block(), make_block()
 shared.norm2 = shared.norm1
 norms = {name: p for name, p in own.named_parameters() if name.startswith("norm")}
 assert len({id(p) for p in norms.values()}) == 4  # four objects
-print(", ".join(f"{name} {list(p.shape)}" for name, p in norms.items()))
+show_table(["own norms", "shape"], [[k, str(list(p.shape))] for k, p in norms.items()])
+
+# %% [markdown]
+# With norms of its own the block has these four tensors. With one shared norm it has two, each under two names. The number of parameters shows it.
 
 
+# %%
 def count(block):
     """The number of parameters; one that is used twice counts once."""
     return sum(p.numel() for p in block.parameters())
@@ -273,7 +291,7 @@ print(f"own norms: {count(own)} parameters · one shared norm: {count(shared)}")
 print(f"difference: 2 × {emb_dim} = {2 * emb_dim}")
 
 # %% [markdown]
-# Four tensors in one case; in the other, two that each serve both norms. Do the results differ, at first and after loading?
+# Do the results differ, at first and after loading? The weights are those of `block`, whose norms differ. They are handed over as a *state dict*, the dictionary that names each tensor of a module. Loading is *strict* unless told otherwise: a name that is missing, or too many, or of another shape, is an error.
 
 
 # %%
@@ -284,18 +302,17 @@ def alike(block, other):
 
 fresh = torch.equal(own(x), shared(x))
 shared.load_state_dict(block.state_dict())  # strict, and no complaint
-assert fresh and not alike(block, shared)
+loaded = alike(block, shared)
+assert fresh and not loaded
 assert torch.equal(shared.norm1.scale, block.norm2.scale)
-print(
-    f"the same result when fresh: {fresh} · with loaded weights: {alike(block, shared)}"
-)
+print(f"the same result when fresh: {fresh} · with loaded weights: {loaded}")
 
 # %% [markdown]
-# Two things that look like proof prove nothing here. The fresh blocks agree to the last bit, since all norms start at the same values. And strict loading passes: the state dict lists the one module under both names, and what is loaded last stays. The trained values of `norm1` are gone. The count of parameters shows the sharing, and so does a comparison of results with weights that differ from the initial ones.
+# Two things that look like proof prove nothing here. The fresh blocks agree to the last bit, since all norms start at the same values. And strict loading passes: the state dict lists the one module under both names, and what is loaded last stays. The loaded values of `norm1` are gone. The count of parameters shows the sharing, and so does a comparison of results with weights that differ from the initial ones.
 #
 # ## The second half adds to u
 #
-# In the second line of the formula u occurs twice, once inside the branch and once on the shortcut. A likely slip is to keep x for both shortcuts, so that the second line becomes $x + \mathrm{FFN}(\mathrm{LN}_2(u))$.
+# In the second line of the formula u occurs twice, once inside the branch and once on the shortcut. A likely slip is to keep x for both shortcuts, so that the second line becomes $y = x + \mathrm{FFN}(\mathrm{LN}_2(u))$.
 
 
 # %%
@@ -307,13 +324,18 @@ class OldShortcutBlock(PlainTransformerBlock):
         return x + self.drop_shortcut(self.ff(self.norm2(u)))
 
 
+# %% [markdown]
+# Give it the weights of the right block, and compare all that can be compared from outside.
+
+
+# %%
 def compare(block, other):
     """A table of what two blocks share, once the first's weights are in the second."""
     loaded = other.load_state_dict(block.state_dict())  # strict: raises if one misfits
     verdicts = {
         "shape of the result": block(x).shape == other(x).shape,
         "number of parameters": count(block) == count(other),
-        "names and shapes of the weights (strict load)": loaded == ([], []),
+        "weights that fit (strict)": loaded == ([], []),
         "values of the result": alike(block, other),
     }
     assert list(verdicts.values()) == [True, True, True, False]
@@ -321,11 +343,12 @@ def compare(block, other):
     show_table(["compared", "verdict"], rows)
 
 
+# %%
 wrong = make_block(OldShortcutBlock)
 compare(block, wrong)
 
 # %% [markdown]
-# Three checks pass, and the computation is another one. Only the comparison of values sees it. What exactly is lost? Silence the FFN: set the weights and the bias of its last layer to 0, so that its branch returns 0. What attention has found should then leave the block unchanged.
+# Three checks pass, and the computation is another one. Only the comparison of values sees it. What exactly is lost? *Silence* a branch: set the weights and the bias of its last layer to 0, so that it returns 0 whatever it reads.
 
 
 # %%
@@ -339,6 +362,10 @@ def silence(block, *layers):
     return block
 
 
+# %% [markdown]
+# With a silent FFN the block should return u: what attention has found leaves it unchanged.
+
+# %%
 quiet, quiet_wrong = silence(block, "ff.layers.2"), silence(wrong, "ff.layers.2")
 print("right wiring returns u:", torch.equal(quiet(x), u))
 print("wrong wiring returns x:", torch.equal(quiet_wrong(x), x))
@@ -348,11 +375,11 @@ assert not torch.allclose(u, x)
 # %% [markdown]
 # In the wrong wiring attention's result has no path of its own to the output. It is heard only as far as the FFN passes it on.
 #
-# The derivatives say the same. Write A and F for the derivatives (Jacobians) of the two branches, and I for the identity that each shortcut contributes. For the right and the wrong wiring
+# The derivatives say the same. Write A and F for the Jacobians ([chapter 4](04_shortcuts.ipynb)) of the two branches, and I for the identity that each shortcut contributes. For the right wiring and for the wrong one the Jacobian of the block is
 #
-# $$(I + F)(I + A) = I + A + F + FA, \qquad I + F(I + A) = I + F + FA.$$
+# $$\begin{aligned}\text{right:}\quad (I + F)(I + A) &= I + A + F + FA,\\ \text{wrong:}\quad I + F(I + A) &= I + F + FA.\end{aligned}$$
 #
-# The difference is A alone: the direct path from attention to the output. To check it, take the first two positions of one text, and let PyTorch compute the Jacobians.
+# The difference is A alone: the direct path from attention to the output. To check it, let PyTorch compute the Jacobians.
 
 
 # %%
@@ -362,6 +389,10 @@ def jacobian(function, at):
     return torch.autograd.functional.jacobian(function, at).reshape(n, n)
 
 
+# %% [markdown]
+# The first two positions of one text are enough: A then has 2D rows and 2D columns.
+
+# %%
 two = x[:1, :2]  # [1, 2, D]
 two_u = two + block.att(block.norm1(two)).detach()  # [1, 2, D]
 A = jacobian(lambda x: block.att(block.norm1(x)), two)  # [2D, 2D]
@@ -396,7 +427,7 @@ assert torch.equal(silent(x), x) and torch.equal(jacobian(silent, two), identity
 #
 # The Transformer of 2017 normalizes *after* each sum:
 #
-# $$u = \mathrm{LN}_1(x + \mathrm{Dropout}(\mathrm{MHA}(x))), \qquad y = \mathrm{LN}_2(u + \mathrm{Dropout}(\mathrm{FFN}(u))).$$
+# $$\begin{aligned}u &= \mathrm{LN}_1(x + \mathrm{Dropout}(\mathrm{MHA}(x))),\\ y &= \mathrm{LN}_2(u + \mathrm{Dropout}(\mathrm{FFN}(u))).\end{aligned}$$
 #
 # This is *post-norm*. GPT-2 moved the norm into the branch. The parts are the same, so the weights of one fit into the other.
 
@@ -416,7 +447,7 @@ compare(block, post)
 # %% [markdown]
 # Post-norm is not a mistake; it is another function. It is a mistake to load weights that were trained in one order into the other, and nothing but the values tells.
 #
-# Where do the orders differ? Silence both branches again. Pre-norm then hands x on. In post-norm the norms stand on the main path, so even an idle block changes the stream.
+# Where do the orders differ? Silence both branches again. Pre-norm then hands x on. In post-norm the norms stand on the main path, so even a block with silent branches changes the stream.
 
 # %%
 fresh_post = silence(make_block(PlainPostNormBlock), "att.out_proj", "ff.layers.2")
@@ -429,7 +460,7 @@ assert not torch.allclose(fresh_post(x), x, rtol=0, atol=1e-6)
 show_table(["silent branches, one position", "mean", "variance"], rows, "z.3f")
 
 # %% [markdown]
-# The fresh post-norm block returns mean 0 and a variance near 1; the pre-norm block has left both as they were. That is as far as this chapter goes. Whether one order *trains* better is a question for training runs. Xiong et al. study it: they find large gradients near the output of post-norm models at the start, and train pre-norm models without the warm-up of the learning rate that post-norm needed. Nothing here measures that.
+# The fresh post-norm block returns mean 0 and a variance near 1; the pre-norm block has left both as they were. That is as far as this chapter goes. Whether one order *trains* better is a question for training runs. Xiong et al. study it: they find large gradients near the output of post-norm models at the start. Their post-norm models needed a learning rate that rises slowly in the first steps (a *warm-up*); they train pre-norm models without one. Nothing here measures that.
 #
 # ## What pre-norm leaves to the end
 #
@@ -447,6 +478,7 @@ def covariance(v, w):
     return (v * w).mean().item()
 
 
+# %%
 rows = []
 for name, stream, branch in [("u = x + a", x, a), ("y = u + f", u, f)]:
     variances = [covariance(stream, stream), covariance(branch, branch)]
@@ -459,24 +491,28 @@ show_table(["half", "stream", "branch", "2 × covariance", "sum"], rows, "z.3f")
 # %% [markdown]
 # The branch's own variance can only add. The covariance may have either sign. In a fresh block the weights and the bias of each branch's last layer are drawn evenly around 0, whatever the layer is given, so on average over many draws the covariance is 0 and the growth remains. To see it, stack fresh blocks, measure the variance after each, and average over many such stacks.
 
+
+# %%
+@torch.no_grad()
+def variances():
+    """Of a stream and of its normalized copy, before and after each of L fresh blocks."""
+    stream = torch.randn(1, num_tokens, emb_dim, dtype=torch.float64)  # [1, T, D]
+    points = []
+    for number in range(n_layers + 1):
+        if number > 0:
+            stream = PlainTransformerBlock(cfg).double().eval()(stream)  # [1, T, D]
+        normed = F.layer_norm(stream, [emb_dim])
+        points.append([covariance(stream, stream), covariance(normed, normed)])
+    return points
+
+
 # %%
 stacks = 1024 // emb_dim  # wide vectors scatter less, so fewer stacks do
 torch.manual_seed(seed)
-measured = []
-with torch.no_grad():
-    for _ in range(stacks):
-        stream = torch.randn(1, num_tokens, emb_dim, dtype=torch.float64)  # [1, T, D]
-        points = []
-        for layer in range(n_layers + 1):
-            if layer > 0:
-                stream = PlainTransformerBlock(cfg).double().eval()(stream)  # [1, T, D]
-            normed = F.layer_norm(stream, [emb_dim])
-            points.append([covariance(stream, stream), covariance(normed, normed)])
-        measured.append(points)
-means = torch.tensor(measured, dtype=torch.float64).mean(dim=0)  # [L + 1, 2]
-streams, copies = means.T
-print(f"variance, mean over {stacks} stacks: {streams[0]:.2f} at the input,")
-print(f"{streams[-1]:.2f} after the last block (number {n_layers})")
+measured = [variances() for _ in range(stacks)]
+streams, copies = torch.tensor(measured, dtype=torch.float64).mean(dim=0).T  # [L + 1]
+rows = [["the input", streams[0].item()], [f"block {n_layers}", streams[-1].item()]]
+show_table(["after", f"variance, mean of {stacks} stacks"], rows, ".2f")
 assert streams[-1] > streams[0] and (copies - 1).abs().max() < 0.01
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
@@ -508,11 +544,11 @@ with figure(
 # %% [markdown]
 # The scale of the stream depends on how many blocks it has passed. So the model has one more LayerNorm, after the last block and before the output head: [chapter 7](07_gpt_model.ipynb) calls it `final_norm`. A post-norm block needs none, since it ends with one.
 #
-# The figure shows fresh weights of PyTorch's default initialization. It says nothing of trained ones. GPT-2 started from other weights: its report scales the weights of the residual layers at initialization by 1/√N, with N their number, to account for what piles up along the stream. The classes of this book do not; weights that are loaded replace the initial ones anyway.
+# The figure shows fresh weights of PyTorch's default initialization. It says nothing of trained ones. GPT-2 started from other weights: its report scales the weights of the residual layers (those that write to the stream) at initialization by 1/√N, with N their number, to account for what piles up along the stream. The classes of this book do not; weights that are loaded replace the initial ones anyway.
 #
 # ## Dropout: three places, three rates
 #
-# *Dropout* sets each number to 0 with the probability p, and divides the others by 1 − p. It acts in training only, and is meant to keep the model from leaning on any one path. The first GPT's report names three places, and the model of this book has the same:
+# *Dropout* sets each number to 0 with the probability p, its *rate*, and divides the others by 1 − p. It acts in training only, and is meant to keep the model from leaning on any one path. The first GPT's report names three places, and the model of this book has the same:
 #
 # | Place | Rate | Who reads the rate | What is dropped |
 # |---|---|---|---|
@@ -522,24 +558,30 @@ with figure(
 #
 # A plain `drop_rate` stands for all three where they are not given. The FFN has no dropout inside: the branch drops its result once. The name `drop_shortcut` is upstream's (the code of S. Raschka's book); what is dropped is the branch, never the shortcut, so the direct path stays open in training too.
 #
-# What does dropout do to the size of the numbers? With the rate p a value v becomes 0 with probability p and v / (1 − p) otherwise, so on average p · 0 + (1 − p) · v / (1 − p) = v.
+# What does dropout do to the size of the numbers? Try it on a million ones.
 
 # %%
 torch.manual_seed(seed)
 drop, ones = nn.Dropout(drop_rate), torch.ones(1_000_000, dtype=torch.float64)
-first, second_draw = drop(ones), drop(ones)
+dropped = drop(ones)
 survivor = 1 / (1 - drop_rate)
-right = first.eq(0) | ((first - survivor).abs() < 1e-12)  # one division, rounded
-assert right.all() and 0 < first.eq(0).sum() < len(ones)
-error = (drop_rate / (1 - drop_rate) / len(ones)) ** 0.5  # standard error of the mean
-assert abs(first.mean() - 1) < 6 * error  # farther off in 1 of 500 million runs
-assert not torch.equal(first, second_draw) and not list(drop.parameters())
+right = dropped.eq(0) | ((dropped - survivor).abs() < 1e-12)  # one division, rounded
+assert right.all() and 0 < dropped.eq(0).sum() < len(ones)
 print(f"p = {drop_rate:g}: every 1 became 0 or {survivor:.4f}")
-print("their mean is 1, to 6 standard errors")
-print("a second call of the same module: another draw · parameters of the module: none")
 
 # %% [markdown]
-# The last line is why one `drop_shortcut` may serve both branches, although one norm may not: it has nothing to learn, and draws afresh at each call. The mean is kept where the drop happens. Later layers are not linear, and what they return need not keep its mean.
+# With the rate p a value v becomes 0 with probability p and v / (1 − p) otherwise, so on average p · 0 + (1 − p) · v / (1 − p) = v. The mean of the draw should be near 1, to a few of its *standard errors*, the typical distance of such a mean from its expectation.
+
+# %%
+error = (drop_rate / (1 - drop_rate) / len(ones)) ** 0.5  # standard error of the mean
+assert abs(dropped.mean() - 1) < 6 * error  # farther off in 1 of 500 million runs
+assert not torch.equal(dropped, drop(ones)) and not list(drop.parameters())
+print("the mean of the draw is 1, to 6 standard errors")
+print("a second call of the same module: another draw")
+print("parameters of the module: none")
+
+# %% [markdown]
+# The last two lines are why one `drop_shortcut` may serve both branches, although one norm may not: it has nothing to learn, and draws afresh at each call. The mean is kept where the drop happens. Later layers are not linear, and what they return need not keep its mean.
 #
 # Which of the three rates does a block read? Set one at a time, and compare the result in training with the one in evaluation. If the rate is read, they differ, since even what is not dropped is divided by 1 − p.
 
@@ -556,13 +598,12 @@ def training_differs(block):
     return not torch.allclose(still, moving, rtol=0, atol=1e-9)  # far above rounding
 
 
-seen = {
-    key: training_differs(make_block(**{key: drop_rate}))
-    for key in ("drop_rate_emb", "drop_rate_attn", "drop_rate_shortcut")
-}
-assert list(seen.values()) == [False, True, True]
-rows = [[key, float(drop_rate), "yes" if seen[key] else "no"] for key in seen]
-show_table(["the one rate above 0", "value", "train differs from eval"], rows, "g")
+# %%
+keys = ["drop_rate_emb", "drop_rate_attn", "drop_rate_shortcut"]
+seen = [training_differs(make_block(**{key: drop_rate})) for key in keys]
+assert seen == [False, True, True]
+rows = [[key, "yes" if s else "no"] for key, s in zip(keys, seen, strict=True)]
+show_table([f"the one rate at {drop_rate:g}", "train differs from eval"], rows)
 
 # %% [markdown]
 # The block reads two of them. `drop_rate_emb` belongs to the model.
@@ -581,6 +622,7 @@ class OldKeyBlock(PlainTransformerBlock):
         self.drop_shortcut = nn.Dropout(cfg["drop_rate"])
 
 
+# %%
 rates = {"drop_rate": 0.0, "drop_rate_shortcut": drop_rate}
 rows = []
 for cls in (PlainTransformerBlock, OldKeyBlock):
@@ -588,9 +630,7 @@ for cls in (PlainTransformerBlock, OldKeyBlock):
     differs = "yes" if training_differs(built) else "no"
     rows.append([cls.__name__, float(drop_rate), built.drop_shortcut.p, differs])
 assert [row[2:] for row in rows] == [[drop_rate, "yes"], [0.0, "no"]]
-show_table(
-    ["block", "drop_rate_shortcut", "rate in the layer", "train differs"], rows, "g"
-)
+show_table(["block", "rate asked", "rate in the layer", "train differs"], rows, "g")
 
 # %% [markdown]
 # No error, no warning, no dropout. To know the rate, look at the layer that was built, not at the configuration. A misspelt key is caught earlier, because `GPTConfig` refuses what it does not know; a plain dictionary would keep it in silence.
@@ -612,9 +652,11 @@ dropping = make_block(drop_rate=drop_rate)
 
 @torch.no_grad()
 def repeats():
+    """Whether two calls give the same."""
     return torch.equal(dropping(many), dropping(many))
 
 
+# %%
 rows = []
 for mode in ("eval", "train", "eval", "train"):
     dropping.train(mode == "train")
@@ -629,7 +671,7 @@ show_table(["mode, in this order", "two calls give"], rows)
 #
 # ## The final form
 #
-# `book_utils.TransformerBlock` is the class of this chapter with the settings of `GPTConfig`, one of which, `qkv_bias`, the plain class leaves out. With the same weights both call the same functions in the same order, so they should agree to the last bit: no tolerance. From the same seed they must agree in training as well, since dropout stands at the same places and draws in the same order.
+# The module [book_utils/transformer_block.py](../book_utils/transformer_block.py) holds `TransformerBlock`, the class of this chapter with one setting more, `qkv_bias`. With the same weights both call the same functions in the same order, so they should agree to the last bit: no tolerance.
 
 # %%
 from book_utils import TransformerBlock
@@ -638,16 +680,22 @@ final = TransformerBlock(replace(cfg, drop_rate=drop_rate)).double()
 final.load_state_dict(block.state_dict())
 plain = make_block(drop_rate=drop_rate)
 plain.load_state_dict(block.state_dict())
-assert torch.equal(final.eval()(x), block(x))
+assert torch.equal(final.eval()(x), plain(x)) and torch.equal(plain(x), block(x))
+print("book_utils.TransformerBlock: equal to the last bit in eval mode")
+
+# %% [markdown]
+# From the same seed they must agree in training as well, since dropout stands at the same places and draws in the same order.
+
+# %%
 results = []
 for other in (final.train(), plain.train()):
     torch.manual_seed(seed)
     results.append(other(x))
 assert torch.equal(*results)
-print("book_utils.TransformerBlock: equal to the last bit, in eval and in train")
+print("equal to the last bit in train mode")
 
 # %% [markdown]
-# Two versions by one hand could share a mistake. PyTorch has a block of its own, `nn.TransformerEncoderLayer`. By default it is another function: post-norm, ReLU, no causal mask, and dropout. With `norm_first=True`, GELU's tanh form, a causal mask and no dropout it should be ours. The activation is handed over as a function: with an `nn.GELU` module, PyTorch's fast path (eval mode, no gradients) would take the erf form, whatever the module says.
+# Two versions by one hand could share a mistake. PyTorch has a block of its own, `nn.TransformerEncoderLayer`. By default it is another function: post-norm, ReLU, no causal mask, and dropout. With `norm_first=True`, GELU's tanh form, a causal mask and no dropout it should be ours. The activation is handed over as a function: given an `nn.GELU` module, PyTorch's shortened computation for eval mode without gradients would take the erf form, whatever the module says.
 
 # %%
 reference = nn.TransformerEncoderLayer(
@@ -661,6 +709,9 @@ reference = nn.TransformerEncoderLayer(
     dtype=torch.float64,
 ).eval()
 
+# %% [markdown]
+# The names of its parts are others; what they hold is arranged alike.
+
 # %%
 pairs = {
     "self_attn.in_proj_": "att.qkv.",  # query, key and value in this order, in both
@@ -669,6 +720,8 @@ pairs = {
     "linear2.": "ff.layers.2.",
 }
 state = final.state_dict() | {"att.qkv.bias": torch.zeros(3 * emb_dim)}  # ours has none
+
+# %%
 weights = {
     f"{theirs}{kind}": state[f"{ours}{kind}"]
     for theirs, ours in pairs.items()
@@ -677,8 +730,7 @@ weights = {
 for name in ("norm1", "norm2"):
     weights[f"{name}.weight"] = state[f"{name}.scale"]
     weights[f"{name}.bias"] = state[f"{name}.shift"]
-loaded = reference.load_state_dict(weights)  # strict
-assert loaded == ([], [])
+assert reference.load_state_dict(weights) == ([], [])  # strict
 print(f"{len(weights)} tensors copied")
 
 # %% [markdown]
@@ -690,10 +742,11 @@ mask = nn.Transformer.generate_square_subsequent_mask(
 )  # [T, T]
 theirs = reference(x, src_mask=mask, is_causal=True)  # [B, T, D]
 torch.testing.assert_close(final.eval()(x), theirs, rtol=0, atol=1e-12)
-print("torch.nn.TransformerEncoderLayer, norm_first: agrees to 1e-12")
-for name, other in [("the old shortcut", wrong), ("post-norm", post)]:
+rows = [["TransformerBlock", "to 1e-12"]]
+for name, other in [("second shortcut from x", wrong), ("post-norm", post)]:
     assert not torch.allclose(other(x), theirs, rtol=0, atol=1e-6)  # far above rounding
-    print(f"{name}: does not")
+    rows.append([name, "no"])
+show_table(["block", "agrees with PyTorch's"], rows)
 
 # %% [markdown]
 # The same comparison refuses the two other wirings of this chapter, so it is able to fail.
@@ -702,17 +755,17 @@ for name, other in [("the old shortcut", wrong), ("post-norm", post)]:
 #
 # | Symptom | Cause | How to tell | Mend |
 # |---|---|---|---|
-# | Loads, runs, and the text is odd | the second shortcut starts from x | silence the FFN: the block returns x, not u | add to u |
-# | Loads, runs, and the text is odd | post-norm in place of pre-norm | silence both branches: the block is not the identity | normalize inside the branch |
-# | Too few parameters, by 2D a block | one norm used twice | `block.norm1 is block.norm2` | two modules |
-# | `The size of tensor a … must match` at a sum | a branch does not come back to D | print the shapes of both sides | the last linear layer of a branch returns D |
-# | The scale of the features depends on the depth | the last norm is missing | variance before the head | `final_norm` after the last block |
-# | Evaluation gives another result each time | still in train mode, or a functional dropout that ignores the mode | call twice, compare | `model.eval()`; pass the rate 0 outside training |
-# | `no_grad` is on and results still vary | `no_grad` does not end dropout | look at `model.training` | `model.eval()` |
-# | Training goes on without dropout after the first evaluation | no way back from `eval()` | look at `model.training` | `model.train()` after each evaluation |
-# | A dropout rate has no effect | the layer reads another key | the `p` of the layer that was built | read the new key where the layer is built |
-# | Training drops more than the rate says | a second dropout inside the FFN | count the dropout modules of a block | drop once, on the branch |
-# | Results in training differ between two machines | dropout draws differ | compare in eval mode | compare what has no draw in it |
+# | Trained weights load without an error, and the text that the model writes is odd | In the block, the shortcut around the feed-forward network starts from the block's input x. | Set the last layer of the feed-forward network to 0: the block returns x, not x + attention's result. | Add the second result to u, the sum after attention. |
+# | Trained weights load without an error, and all values are off from the first block on | The block is post-norm, the weights were trained pre-norm (or the reverse). | Set the last layers of both branches to 0: a pre-norm block then returns its input unchanged. | Normalize what each sublayer reads, inside the branch. |
+# | The model has too few parameters, by 2D for each block | One LayerNorm module serves both halves of a block. | `block.norm1 is block.norm2` | Build two modules. |
+# | `The size of tensor a … must match` at a sum in a block | A branch does not end with D features. | Print the shapes of both sides of the sum. | Let the last linear layer of each branch return D features. |
+# | In a pre-norm model, the scale of the logits depends on the number of blocks | The LayerNorm after the last block is missing. | Print the variance of the features before the output head. | Put `final_norm` between the last block and the head. |
+# | Evaluation gives another result each time | The model is in train mode, or dropout is called as a function that ignores the mode. | Call twice with the same input and compare. | `model.eval()`; pass the rate 0 to the function outside training. |
+# | `torch.no_grad()` is on, and results still vary | `no_grad` ends the recording of gradients, not dropout. | Look at `model.training`. | `model.eval()` |
+# | Training goes on without dropout after the first evaluation | Nothing switched back from `eval()`. | Look at `model.training`. | `model.train()` after each evaluation. |
+# | A dropout rate in the configuration has no effect | The layer was built from another key. | Print the `p` of the dropout layer in the built model. | Read the new key where the layer is built. |
+# | More numbers are dropped in training than the rate says | A second dropout stands at the end of the feed-forward network. | Count the dropout modules of one block. | Drop once, on the branch. |
+# | Results in train mode differ between two machines | The draws of dropout differ between systems, even from one seed. | Compare in eval mode. | Compare only what has no draw in it. |
 #
 # ## Exercises
 #
@@ -761,7 +814,11 @@ check("6.2", slope)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return (1 + f) * (1 + a)`. The first half multiplies by 1 + a, the second by 1 + f. Multiplied out this is 1 + a + f + f · a: the direct path, each branch alone, and attention through the FFN. With the second shortcut from x it would be 1 + f · (1 + a), and the term a alone would be missing.
+# ```python
+# return (1 + f) * (1 + a)
+# ```
+#
+# The first half multiplies by 1 + a, the second by 1 + f. Multiplied out this is 1 + a + f + f · a: the direct path, each branch alone, and attention through the FFN. With the second shortcut from x it would be 1 + f · (1 + a), and the term a alone would be missing.
 #
 # ::::
 #
@@ -784,8 +841,9 @@ check("6.3", three_rates)
 # ::::{dropdown} Answer
 #
 # ```python
+# default = settings["drop_rate"]
 # places = ("emb", "attn", "shortcut")
-# return tuple(settings.get(f"drop_rate_{place}", settings["drop_rate"]) for place in places)
+# return tuple(settings.get(f"drop_rate_{place}", default) for place in places)
 # ```
 #
 # With `settings.get(key) or settings["drop_rate"]` a given 0 counts as missing, and the place that was to be spared drops after all. And this function is half of the change only: the layers must be built with what it returns.
@@ -810,13 +868,17 @@ check("6.4", surviving_share)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return (1 - p) ** 2`. The two draws are independent, and a number must survive both. Survivors are divided by 1 − p twice, so the mean is still right, and no check of the mean sees the mistake; the share of zeros does. One dropout at the end of the FFN *in place of* the one on the branch would be the same computation as here; it is having both that drops twice.
+# ```python
+# return (1 - p) ** 2
+# ```
+#
+# The two draws are independent, and a number must survive both. Survivors are divided by 1 − p twice, so the mean is still right, and no check of the mean sees the mistake; the share of zeros does. One dropout at the end of the FFN *in place of* the one on the branch would be the same computation as here; it is having both that drops twice.
 #
 # ::::
 #
 # ## What you have now
 #
-# - The pre-norm block from its two lines: normalize a copy, compute a change, add it to the stream; first across positions, then at each position.
+# - The pre-norm block from its two lines: normalize a copy, compute a change, add it to the stream; first across positions, then at each position alone.
 # - Ways to tell wirings apart that shapes, counts and strict loading do not: compare values, silence a branch, look at the Jacobian.
 # - Three places of dropout with three rates, two of them read by the block; draws in training, none in evaluation, and the way back.
 #

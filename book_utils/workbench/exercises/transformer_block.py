@@ -65,6 +65,16 @@ def _no_shortcut(x, norm1, att, norm2, ff):
     return ff(norm2(att(norm1(x))))
 
 
+def _norm_after_sublayer(x, norm1, att, norm2, ff):
+    u = x + norm1(att(x))
+    return u + norm2(ff(u))
+
+
+def _twice_x(x, norm1, att, norm2, ff):
+    u = x + att(norm1(x))
+    return x + u + ff(norm2(u))
+
+
 def _other_sublayer_first(x, norm1, att, norm2, ff):
     u = x + ff(norm2(x))
     return u + att(norm1(u))
@@ -97,9 +107,16 @@ EXERCISES = {
                 _pre_norm(x, norm2, att, norm1, ff)
             ),
             "The norms are missing.": lambda x, norm1, att, norm2, ff: _pre_norm(x, lambda v: v, att, lambda v: v, ff),
+            "The first norm is missing: attention reads norm1(x).": lambda x, norm1, att, norm2, ff: _pre_norm(
+                x, lambda v: v, att, norm2, ff
+            ),
             "The second norm is missing: the FFN reads norm2(u).": lambda x, norm1, att, norm2, ff: _pre_norm(
                 x, norm1, att, lambda v: v, ff
             ),
+            "Each norm stands after its sublayer; it stands before: att(norm1(x)), not norm1(att(x)).": (
+                _norm_after_sublayer
+            ),
+            "x is added twice: u holds it already.": _twice_x,
             "This is u, the first half; the second half is missing.": lambda x, norm1, att, norm2, ff: (
                 x + att(norm1(x))
             ),
@@ -116,6 +133,13 @@ EXERCISES = {
             "Both shortcuts are missing.": lambda a, f: a * f,
             "Only one shortcut, around both branches: each half has its own.": lambda a, f: 1 + a * f,
             "This is u, the first half; the second half multiplies by 1 + f.": lambda a, f: 1 + a,
+            "This is the second half alone; the first multiplies by 1 + a.": lambda a, f: 1 + f,
+            "The halves follow one another, so their factors are multiplied, not added.": lambda a, f: (
+                (1 + a) + (1 + f)
+            ),
+            "The two branches are added and both shortcuts are missing; multiply (1 + f) by (1 + a).": lambda a, f: (
+                a + f
+            ),
         },
     ),
     "6.3": Exercise(
@@ -141,6 +165,17 @@ EXERCISES = {
                 settings["drop_rate"],
             ),
             "The order is embeddings, attention weights, shortcut branches.": lambda settings: _rates(settings)[::-1],
+            "The rates of attention and shortcuts have changed places.": lambda settings: (
+                _rates(settings)[0],
+                _rates(settings)[2],
+                _rates(settings)[1],
+            ),
+            "Where a key is missing, a number of your own stands for it; it is the drop_rate of the settings.": (
+                lambda settings: tuple(settings.get(f"drop_rate_{place}", 0.1) for place in _PLACES)
+            ),
+            "A dictionary comes back; return the three numbers as a tuple.": lambda settings: dict(
+                zip(_PLACES, _rates(settings), strict=True)
+            ),
         },
     ),
     "6.4": Exercise(
@@ -152,6 +187,8 @@ EXERCISES = {
             "This is the share that at least one of them spares; a number must survive both.": lambda p: 1 - p**2,
             "This counts a number that both set to 0 twice; multiply the two chances.": lambda p: 1 - 2 * p,
             "This is the share that is set to 0; the survivors are asked for.": lambda p: 1 - (1 - p) ** 2,
+            "This is the share that survives the first and is dropped by the second.": lambda p: p * (1 - p),
+            "Each dropout spares 1 - p of what reaches it; the share is not divided by 2.": lambda p: (1 - p) / 2,
             "This is the factor by which a survivor grows; the share of survivors is asked for.": lambda p: (
                 1 / (1 - p) ** 2
             ),
