@@ -91,8 +91,8 @@ def _picture(depth: int, width: int, seed: int, use_shortcut: bool) -> str:
         fig.savefig(png, format="png", dpi=PNG_DPI)
     ends = "; ".join(f"{name}, {means[0]:.1e} first and {means[-1]:.1e} last" for name, means in lines.items())
     alt = (
-        f"Mean absolute gradient of each of {depth} layers with {width} features at seed {seed}, on a logarithmic axis: "
-        f"{ends}. The line {chosen} is strong, the other one faint."
+        f"Mean absolute gradient of each of {depth} layers with {width} features at seed {seed}, on a logarithmic "
+        f"axis: {ends}. The line {chosen} is strong, the other one faint."
     )
     data = b64encode(png.getvalue()).decode()
     size = f"{STYLE['figure.figsize'][0] * 96:.0f}"

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
 from book_utils.workbench.files import ROOT
 from book_utils.workbench.pairs import leave_out_the_machine
@@ -10,8 +11,8 @@ OPTIONS = {
     "--ServerApp.root_dir": str(ROOT),
     "--ServerApp.ip": "127.0.0.1",  # nobody but this machine
     "--LabApp.default_url": "/lab/tree/chapters/01_shell.ipynb",
-    "--LabApp.news_url": "None",  # neither news nor versions are looked up, and nobody is asked whether they may be
-    "--LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
+    # other defaults than JupyterLab's, which a reader's own settings go before: no question whether to fetch news
+    "--LabApp.app_settings_dir": str(Path(__file__).with_name("lab_settings")),
     "--FileContentsManager.pre_save_hook": f"{__name__}.before_saving",
 }
 WIDGET = "application/vnd.jupyter.widget-view+json"
