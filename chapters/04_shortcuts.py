@@ -318,6 +318,14 @@ with figure(
     ax.legend()
 
 # %% [markdown]
+# Where this notebook is open in JupyterLab and its cells were run, sliders stand below: depth, width, seed and shortcuts can be changed, and the curve follows. On the site, the figure above stands for them.
+
+# %% jupyter={"source_hidden": true} tags=["hide-input", "remove-cell"]
+from book_utils.workbench import explore_gradients
+
+explore_gradients(depth, width, seed, use_shortcut)
+
+# %% [markdown]
 # The vertical axis is logarithmic: equal distances are equal factors. Two things can be read off it, and should be kept apart: how far the lines lie from each other, and how much each falls from right to left. The shortcuts act inside the stack, so let us look first at the right end, at the last layer, where *neither* network adds anything. The gradient that enters there is the derivative of the squared error, twice the output, times the slope of the last GELU.
 
 
