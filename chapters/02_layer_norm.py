@@ -25,6 +25,8 @@
 # - tell a wrong LayerNorm from a right one although both return the same shape.
 #
 # You need mean and variance, and the shapes `[B, T, D]` of [chapter 1](01_shell.ipynb): B texts in the batch, T tokens in each, D features at each position.
+#
+# A network multiplies its features by weights, layer after layer. If they grow a little in each layer, they are large after many; if they shrink, little is left. *Layer normalization*, *LayerNorm* for short, sets the scale back at chosen places. This chapter builds it in four steps: the two statistics, the division, the small number ε, and the two trained vectors.
 
 # %% tags=["parameters"]
 emb_dim: int = 4  # D, features per position (2 to 1024)
@@ -44,8 +46,6 @@ x = torch.randn(2, 3, emb_dim, dtype=torch.float64)  # [B, T, D]
 print("x", list(x.shape))
 
 # %% [markdown]
-# A network multiplies its features by weights, layer after layer. If they grow a little in each layer, they are large after many; if they shrink, little is left. *Layer normalization* sets the scale back at chosen places. This chapter builds it in four steps: the two statistics, the division, the small number eps, and the two trained vectors.
-#
 # ## One position at a time
 #
 # LayerNorm looks at one position's vector and at nothing else. It takes the mean and the variance *along the last axis*, the features. For an input `[B, T, D]` there is one mean and one variance for each position. Keeping the last axis, with length 1, lets them line up with `x` again.
@@ -53,16 +53,15 @@ print("x", list(x.shape))
 # %%
 mean = x.mean(dim=-1, keepdim=True)  # [B, T, 1]
 variance = x.var(dim=-1, keepdim=True, unbiased=False)  # [B, T, 1]
-print(
-    "x", list(x.shape), "· mean", list(mean.shape), "· variance", list(variance.shape)
-)
+tensors = {"x": x, "mean": mean, "variance": variance}
+show_table(["tensor", "shape"], [[n, str(list(t.shape))] for n, t in tensors.items()])
 
 # %% [markdown]
-# With these two, the first step is to subtract the mean and to divide by the root of the variance. The mean μ and the variance σ² are those of equation 3 of Ba, Kiros and Hinton, for one vector of D features; with them,
+# With these two, subtract the mean and divide by the root of the variance. For one vector of D features, with the mean μ and the variance σ² of equation 3 of Ba, Kiros and Hinton,
 #
 # $$\mu = \frac{1}{D}\sum_{j=1}^{D} x_j, \qquad \sigma^2 = \frac{1}{D}\sum_{j=1}^{D}(x_j-\mu)^2, \qquad \hat{x}_j = \frac{x_j-\mu}{\sqrt{\sigma^2+\varepsilon}}.$$
 #
-# The small ε under the root is explained below. The code is the formula, line by line.
+# What the small ε under the root is for is seen below. The code is the formula, line by line.
 
 
 # %%
@@ -79,17 +78,104 @@ print("normalized:", rounded(normalize(one_to_four)))
 # %% [markdown]
 # The order of the four numbers is the same as before, and so are the ratios of the gaps between them. What is gone is where they stood and how far they were spread.
 #
+# Do the same with three positions that were put at different levels, on purpose, and spread differently. The *spread* in the table is the root of the variance, the standard deviation.
+
+# %%
+level = torch.tensor([[0.0], [6.0], [-4.0]], dtype=torch.float64)  # [3, 1]
+stretch = torch.tensor([[1.0], [2.0], [0.5]], dtype=torch.float64)  # [3, 1]
+apart = level + stretch * x[0]  # [3, D]
+together = normalize(apart)  # [3, D]
+rows = []
+for t in range(3):
+    vectors = apart[t], together[t]
+    numbers = [[v.mean().item(), v.std(unbiased=False).item()] for v in vectors]
+    rows.append([f"position {t}", *numbers[0], *numbers[1]])
+header = ["", "mean before", "spread before", "mean after", "spread after"]
+show_table(header, rows, format="z.3f")
+
+# %% jupyter={"source_hidden": true} tags=["hide-input"]
+from book_utils.workbench import figure
+
+drawn = min(emb_dim, 16)  # features that are drawn; mean and spread are those of all
+m0, s0 = ([row[i] for row in rows] for i in (1, 2))
+m1, s1 = ([row[i] for row in rows] for i in (3, 4))
+features = "all features" if drawn == emb_dim else f"the first {drawn} features"
+with figure(
+    "layer_norm",
+    alt="The features of three positions as points on lines, before normalization at "
+    "different levels and differently spread, after it around 0 and equally spread.",
+    words=[
+        "Both panels have the value of a feature on the horizontal axis, the same axis "
+        "for both, and a line for each of the positions 0, 1 and 2. Circles are "
+        f"{features} of a position, a tall stroke is their mean, and a thick bar "
+        "reaches one spread to each side of it.",
+        *(
+            f"Before, position {t} has the mean {m0[t]:.1f} and the spread {s0[t]:.1f}."
+            for t in range(3)
+        ),
+        "After, the mean of each is 0 and the spread near 1: the strokes stand one "
+        "above the other and the bars are equally long.",
+        "The circles of a position have kept their order, and the ratios of the gaps "
+        "between them.",
+    ],
+    data={
+        "features before": apart[:, :drawn],
+        "features after": together[:, :drawn],
+        "mean and spread before": [m0, s0],
+        "mean and spread after": [m1, s1],
+    },
+    size=(5.6, 4.6),
+    nrows=2,
+    sharex=True,
+) as panels:
+    for ax, values, means, spreads in zip(
+        panels, (apart, together), (m0, m1), (s0, s1), strict=True
+    ):
+        for t in range(3):
+            ends = [means[t] - spreads[t], means[t] + spreads[t]]
+            bar = {"color": "#bbbbbb", "ls": "-", "lw": 8, "solid_capstyle": "butt"}
+            ax.plot(ends, [t, t], **bar, label="mean ± spread")
+            ax.plot(means[t], t, "|", color="#222222", ms=20, mew=2, label="mean")
+            ax.plot(
+                values[t, :drawn],
+                [t] * drawn,
+                "o",
+                mfc="none",
+                ms=8,
+                mew=1.8,
+                color="#0072B2",
+                label="feature",
+            )
+        ax.set(ylim=(2.6, -0.6), yticks=range(3))
+        ax.set_yticklabels([f"position {t}" for t in range(3)])
+    panels[0].set_title("before", loc="left", fontsize=12)
+    panels[1].set_title("after", loc="left", fontsize=12)
+    panels[1].set_xlabel("value of a feature (no unit)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    panels[0].legend(
+        handles[2::-1],
+        labels[2::-1],
+        loc="lower right",
+        bbox_to_anchor=(1.02, 1.0),
+        ncols=3,
+        columnspacing=0.9,
+        handletextpad=0.5,
+        handlelength=1.0,
+    )
+
+# %% [markdown]
+# Before, each position has its own level and its own spread. After, all three stand around 0 with a spread near 1. Inside a position the picture is the same, moved and stretched.
+#
 # Nothing was averaged over the batch or over the tokens. If that is true, changing one token leaves the normalized vectors of all others untouched. That is worth a check rather than a promise.
 
 # %%
 changed = x.clone()
 changed[0, 1] += torch.arange(emb_dim)  # another token at batch row 0, position 1
 same = (normalize(x) == normalize(changed)).all(dim=-1)  # [B, T]
-rows = [
-    [f"batch row {row}", *map(str, values)] for row, values in enumerate(same.tolist())
-]
+words = [["same" if s else "changed" for s in row] for row in same.tolist()]
+rows = [[f"batch row {b}", *row] for b, row in enumerate(words)]
 assert (~same).nonzero().tolist() == [[0, 1]]
-show_table(["unchanged?", *(f"position {t}" for t in range(same.shape[1]))], rows)
+show_table(["", *(f"position {t}" for t in range(same.shape[1]))], rows)
 
 # %% [markdown]
 # Only the position that was touched differs. Attention mixes positions; LayerNorm never does.
@@ -103,18 +189,12 @@ pair = torch.tensor([1.0, 3.0], dtype=torch.float64)
 rows = []
 for name, unbiased in [("population, ÷ D", False), ("sample, ÷ (D − 1)", True)]:
     v = pair.var(unbiased=unbiased)
-    rows.append(
-        [
-            name,
-            pair.mean().item(),
-            v.item(),
-            str(rounded((pair - pair.mean()) / v.sqrt())),
-        ]
-    )
-show_table(["variance", "mean", "value", "[1, 3] becomes"], rows)
+    becomes = (pair - pair.mean()) / v.sqrt()
+    rows.append([name, pair.mean().item(), v.item(), *becomes.tolist()])
+show_table(["variance", "mean", "value", "1 becomes", "3 becomes"], rows)
 
 # %% [markdown]
-# GPT-2 was trained with the first, so a layer that is to load its weights must use the first. Upstream (the code of S. Raschka's book) has both: the cells that explore a tensor call a bare `var`, the final LayerNorm sets `unbiased=False`. Exploring with the sample variance is no mistake; comparing its result with what the layer does is one.
+# GPT-2 was trained with the first, so a layer that is to load its weights must use the first. [Upstream](01_shell.ipynb), the code of Sebastian Raschka's book, has both: the cells that explore a tensor call a bare `var`, the final LayerNorm sets `unbiased=False`. Exploring with the sample variance is no mistake; comparing its result with what the layer does is one.
 #
 # A layer with the sample variance returns the same shape, has the same parameters, and loads the same weights without a word of complaint. It only computes something else. Checks of shape are blind to this, which is why the exercises below, and [chapter 9](09_parity.ipynb), compare values.
 #
@@ -124,20 +204,13 @@ show_table(["variance", "mean", "value", "[1, 3] becomes"], rows)
 
 # %%
 rows = []
-for spread in [1.0, 0.1, 0.01, 0.001]:
-    result = normalize(spread * one_to_four)
-    incoming = (spread * one_to_four).var(unbiased=False)
-    assert torch.isclose(
-        result.var(unbiased=False), incoming / (incoming + eps), rtol=1e-12, atol=0
-    )
-    rows.append(
-        [
-            f"{spread:g} × [1, 2, 3, 4]",
-            f"{incoming.item():.2e}",
-            result.var(unbiased=False).item(),
-        ]
-    )
-show_table(["input", "its variance", "variance after"], rows, format=".6f")
+for factor in [1.0, 0.1, 0.01, 0.001]:
+    vector = factor * one_to_four
+    before, after = (v.var(unbiased=False) for v in (vector, normalize(vector)))
+    # both sides round a few times in the last of 16 digits
+    torch.testing.assert_close(after, before / (before + eps), rtol=1e-12, atol=0)
+    rows.append([f"{factor:g} × [1, 2, 3, 4]", before.item(), after.item()])
+show_table(["input", "its variance", "variance after"], rows, format=".6g")
 
 # %% [markdown]
 # For features of ordinary size a small ε takes off next to nothing. The smaller the spread, the more it takes: what is nearly constant is not blown up to full size.
@@ -148,7 +221,7 @@ show_table(["input", "its variance", "variance after"], rows, format=".6f")
 
 # %%
 flat = torch.full((emb_dim,), 7.0, dtype=torch.float64, requires_grad=True)
-g = torch.linspace(-1, 1, emb_dim, dtype=torch.float64)  # a gradient, as if from a loss
+g = torch.linspace(-1, 1, emb_dim, dtype=torch.float64)  # as if from a loss
 normalize(flat).backward(g)
 print("first two features, without eps:", rounded(normalize(flat, eps=0.0))[:2])
 print("first two features, with eps:   ", rounded(normalize(flat))[:2])
@@ -157,7 +230,7 @@ print(f"the gradient is multiplied by {factor:.1f}; 1/√eps = {eps**-0.5:.1f}")
 assert normalize(flat).eq(0).all() and abs(factor * eps**0.5 - 1) < 1e-9
 
 # %% [markdown]
-# With ε the result is zero and the gradient is finite: a flat position no longer gives NaN. It is not harmless, though. Nothing but ε is left under the root there, so small differences between the features, and gradients on their way back, are multiplied by 1/√ε.
+# With ε the result is zero and the gradient is finite: a flat position no longer gives NaN. It is not harmless, though. Nothing but ε is left under the root there, so tiny differences between the features, and gradients on their way back (less their mean), are multiplied by 1/√ε.
 #
 # ## Moving all features together
 #
@@ -165,22 +238,21 @@ assert normalize(flat).eq(0).all() and abs(factor * eps**0.5 - 1) < 1e-9
 
 # %%
 moved = normalize(one_to_four + offset)
-print(f"[1, 2, 3, 4]           -> {rounded(normalize(one_to_four))}")
-print(f"[1, 2, 3, 4] + {offset:<7g} -> {rounded(moved)}")
-torch.testing.assert_close(
-    moved, normalize(one_to_four), rtol=0, atol=1e-9
-)  # x + offset rounds at about 1e-10 for 1e6
+unmoved = normalize(one_to_four)
+# x + offset rounds at about 1e-10 for 1e6
+torch.testing.assert_close(moved, unmoved, rtol=0, atol=1e-9)
+rows = [["[1, 2, 3, 4]", *unmoved.tolist()]]
+rows.append([f"[1, 2, 3, 4] + {offset:g}", *moved.tolist()])
+show_table(["normalized", *(f"feature {j}" for j in range(1, 5))], rows)
 
 # %% [markdown]
 # Normalizing forgets the common level. It does not erase the differences between the features; those are what the next layer reads.
 #
 # ## Scale and shift
 #
-# A layer that could only return mean 0 and variance 1 would limit what the next layer can receive. So LayerNorm ends with two trained vectors of length D, a scale γ and a shift β, one number per feature:
+# A layer that could only return mean 0 and variance 1 would limit what the next layer can receive. So LayerNorm ends with two trained vectors of length D, a *scale* γ and a *shift* β, one number per feature:
 #
 # $$\mathrm{LN}(x)_j = \gamma_j\,\hat{x}_j + \beta_j.$$
-#
-# They start at 1 and 0, where they change nothing, and training moves them where it wants.
 
 
 # %%
@@ -196,32 +268,31 @@ class PlainLayerNorm(nn.Module):
     def forward(self, x):
         mean = x.mean(dim=-1, keepdim=True)  # [..., 1]
         variance = x.var(dim=-1, keepdim=True, unbiased=False)  # [..., 1]
-        return (
-            self.scale * (x - mean) / torch.sqrt(variance + self.eps) + self.shift
-        )  # [..., D]
+        normalized = (x - mean) / torch.sqrt(variance + self.eps)  # [..., D]
+        return self.scale * normalized + self.shift  # [..., D]
 
 
+# %% [markdown]
+# They start at 1 and 0, where they change nothing, and training moves them. Here they are moved by hand, to numbers such as training might leave.
+
+# %%
 layer = PlainLayerNorm(emb_dim).double()
 fresh = layer(x)[0, 0]  # [D]
 with torch.no_grad():
-    layer.scale.copy_(torch.linspace(0.5, 1.5, emb_dim))  # as training might leave them
+    layer.scale.copy_(torch.linspace(0.5, 1.5, emb_dim))
     layer.shift.fill_(3.0)
 trained = layer(x)[0, 0]  # [D]
-show_table(
-    ["one position of the result", "mean", "variance"],
-    [
-        [name, v.mean().item() + 0.0, v.var(unbiased=False).item()]
-        for name, v in [("fresh", fresh), ("moved", trained)]
-    ],
-    format="z.3f",
-)
+rows = []
+for name, v in [("fresh", fresh), ("scale and shift moved", trained)]:
+    rows.append([name, v.mean().item(), v.var(unbiased=False).item()])
+show_table(["one position of the result", "mean", "variance"], rows, format="z.3f")
 
 # %% [markdown]
-# The fresh layer gives mean 0 and a variance near 1. The moved one gives neither, and it is just as right. So keep two questions apart: *does the normalizing step give mean 0?* (always, up to rounding) and *does the layer give mean 0?* (only while scale and shift are untouched). A test that demands the second of a trained model will call a good model broken.
+# The fresh layer gives mean 0 and a variance near 1. The other gives neither, and it is just as right. So keep two questions apart: *does the normalizing step give mean 0?* (always, up to rounding) and *does the layer give mean 0?* (only while scale and shift are untouched). A test that demands the second of a trained model will call a good model broken.
 #
 # ## The final form
 #
-# `book_utils.LayerNorm` has the same parameters and the same formula, in one fused operation of PyTorch. It should agree with the plain class and with `torch.nn.LayerNorm`, with the same weights. The tolerance is 1e-12 in float64: numbers here are of size 10 at most, float64 carries 16 digits, and the three add up the same terms in different orders.
+# The module [book_utils/layer_norm.py](../book_utils/layer_norm.py) holds one class. `book_utils.LayerNorm` has the same parameters and the same formula, as one *fused* operation of PyTorch: the steps run in one go, with no tensor made for each. It should agree with the plain class and with `torch.nn.LayerNorm`, with the same weights. The tolerance is 1e-12 in float64: numbers here are of size 10 at most, float64 carries 16 digits, and the three add up the same terms in different orders.
 
 # %%
 from book_utils import LayerNorm
@@ -241,13 +312,13 @@ for name, other in [("book_utils.LayerNorm", final), ("torch.nn.LayerNorm", refe
 #
 # | Symptom | Cause | How to tell | Mend |
 # |---|---|---|---|
-# | Values off by the factor √(D / (D − 1)) | sample variance | `[1, 3]` becomes ±0.7071 in place of ±1 | `unbiased=False` |
-# | One token's change shows at others | statistics along the wrong axis | change one token, compare the rest | `dim=-1` |
-# | `The size of tensor a … must match` | the statistics lost their last axis | print their shape | `keepdim=True` |
-# | NaN at flat positions | eps missing | a vector of equal numbers | eps inside the root |
-# | Small features come out too large | eps outside the root | features of size 0.001 | `sqrt(variance + eps)` |
-# | The variance after is not 1 | nothing is wrong, or the wrong tensor was measured | compare with σ² / (σ² + ε) | measure the result, population variance |
-# | The model loads and its text is odd | γ and β under other names | load with `strict=True` | rename the keys |
+# | A LayerNorm's values are too small by the factor √((D − 1) / D). | It divides by the sample variance, ÷ (D − 1). | `[1, 3]` becomes ±0.7071 in place of ±1. | Take the population variance, `unbiased=False`. |
+# | After a LayerNorm, one token's change shows at other tokens. | Mean and variance run along the wrong axis. | Change one token and compare the results at the others. | Take both with `dim=-1`. |
+# | `The size of tensor a … must match` inside a LayerNorm, or wrong values where T equals D. | Mean and variance have lost their last axis. | Print their shape: `[B, T, 1]` is right. | Take both with `keepdim=True`. |
+# | A LayerNorm gives NaN at positions whose features are all equal. | ε is missing, and 0 is divided by 0. | Normalize a vector of equal numbers. | Put ε inside the root. |
+# | A LayerNorm makes tiny features too large. | ε stands outside the root, where it is next to nothing. | Compare with another LayerNorm on features of size 0.001. | Divide by `sqrt(variance + eps)`. |
+# | The variance after a fresh LayerNorm is not exactly 1. | Nothing is wrong, or the wrong tensor was measured, or with the sample variance. | Compare with σ² / (σ² + ε). | Measure the result, with `unbiased=False`. |
+# | Weights load without an error, and the model's text is odd. | The file has scale and shift of LayerNorm under other names, so they kept 1 and 0. | Load with `strict=True`: the unused keys are listed. | Rename the keys. |
 #
 # ## Exercises
 #
@@ -269,7 +340,11 @@ check("2.1", moved_and_normalized)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return normalize(x + offset)`, and the result is the one without it: the mean moves by exactly `offset` and is subtracted again. What remains are the *differences* between the features; normalizing does not erase those.
+# ```python
+# return normalize(x + offset)
+# ```
+#
+# The result is the one without the offset: the mean moves by exactly `offset` and is subtracted again. What remains are the *differences* between the features; normalizing does not erase those.
 #
 # ::::
 #
@@ -297,6 +372,8 @@ check("2.2", layer_norm)
 # return scale * (x - mean) / torch.sqrt(variance + eps) + shift
 # ```
 #
+# Last axis, population variance, ε inside the root, then scale, then shift. On the tiny vectors an ε outside the root shows, and on the flat ones a missing ε.
+#
 # ::::
 #
 # ::::{admonition} Exercise 2.3 · It loads. Is it the same model?
@@ -317,7 +394,11 @@ check("2.3", factor)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return ((d - 1) / d) ** 0.5`. The wrong variance is larger by D / (D − 1), so the result is smaller by the root of that. Print `factor(2)` and `factor(768)`: for the pair `[1, 3]` the error is plain to see; for GPT-2 small, with D = 768, it is too small to be seen by eye, and it is still there. Loading compares names and shapes, not what is computed. A claim of equality needs a comparison of outputs, and then of results on a task.
+# ```python
+# return ((d - 1) / d) ** 0.5
+# ```
+#
+# The wrong variance is D / (D − 1) times the right one, so the result is smaller by the root of that. Print `factor(2)` and `factor(768)`: for the pair `[1, 3]` the error is plain to see; for GPT-2 small, with D = 768, it is too small to be seen by eye, and it is still there. Loading compares names and shapes, not what is computed. A claim of equality needs a comparison of outputs, and then of results on a task.
 #
 # ::::
 #
