@@ -63,6 +63,10 @@ EXERCISES = {
                 w.split(3)
             ),
             "Every third row is taken; the rows of one projection lie together.": lambda w: [w[i::3] for i in range(3)],
+            "This is the query alone; three tensors are wanted.": lambda w: w[: w.shape[1]],
+            "These have D + 1 rows; where a slice ends, the next one begins.": lambda w: [
+                w[i * w.shape[1] : (i + 1) * w.shape[1] + 1] for i in range(3)
+            ],
             "These are the numbers of the transposed weight poured into [D, D]; cut, do not reshape.": lambda w: list(
                 w.T.reshape(3, w.shape[1], w.shape[1])
             ),
@@ -118,6 +122,12 @@ EXERCISES = {
                 (stage for stage, d in ds.items() if d > tol), "none"
             ),
             "This is the last stage that does not agree; the cause is at the first.": _last,
+            "This is the place of the stage; its name is wanted.": lambda ds, tol: next(
+                (place for place, d in enumerate(ds.values()) if not d <= tol), "none"
+            ),
+            "These are all stages that do not agree; the first of them is wanted.": lambda ds, tol: [
+                stage for stage, d in ds.items() if not d <= tol
+            ],
             "This is the stage with the largest difference, which often stands behind the cause.": _largest,
             'Where no stage parts, the text "none" is wanted, not None.': lambda ds, tol: next(
                 (stage for stage, d in ds.items() if not d <= tol), None
