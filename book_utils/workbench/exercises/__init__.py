@@ -4,9 +4,12 @@ The exercises of chapter NN_name are defined in the module `name` of this packag
 it is tried on, and the likely mistakes, each a wrong answer with the sentence that the reader gets for it.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from numbers import Real
 
@@ -14,6 +17,7 @@ import torch
 from torch import Tensor
 
 from book_utils.workbench.files import chapter_scripts
+from book_utils.workbench.hints import Raised, explain, is_blank, same
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Exercise:
 
     answer    the right function, or the right value
     inputs    argument tuples to try a function on; empty where the answer is a value
-    mistakes  sentence for the reader -> the wrong function or value that it describes
+    mistakes  sentence for the reader -> the wrong function or value that it describes (it may raise an error)
     run       how a function is tried on one tuple of arguments
     atol      the largest difference between two equal numbers
     """
@@ -31,55 +35,83 @@ class Exercise:
     inputs: Sequence[tuple] = ()
     mistakes: Mapping[str, object] = field(default_factory=dict)
     run: Callable = lambda attempt, *args: attempt(*args)
-    atol: float = 1e-6
+    atol: float = 1e-9
 
     def results(self, attempt: object) -> list[object]:
-        """What `attempt` gives: its value on each input (on a copy: an exercise cannot damage another), or itself."""
-        if not self.inputs:
-            return [attempt]
-        return [self.run(attempt, *deepcopy(args)) for args in self.inputs]
+        """What `attempt` gives: its value on each input, `Raised` where it raises an error; or itself."""
+        return self._try(attempt)[0]
 
     def judge(self, attempt: object) -> str:
-        """One sentence on `attempt`."""
-        try:
-            return self._compare(attempt)
-        except (Exception, SystemExit) as error:
-            return f"not yet. Your code raised {type(error).__name__}: {error}"
-
-    def _compare(self, attempt: object) -> str:
+        """One sentence on `attempt`. It leaves no trace: inputs are copied, random states and modes are put back."""
         if attempt is ...:
             return "not attempted yet."
-        results = self.results(attempt)
-        if all(result is None or result is ... for result in results):
-            return "not attempted yet."
-        expected = self.results(self.answer)
-        if _same(results, expected, self.atol):
-            if self._changes_input(attempt):
-                return "not yet. The values are right, but your code changed its input in place."
-            return "right."
-        for sentence, mistake in self.mistakes.items():
-            if _same(results, self.results(mistake), self.atol):
-                return f"not yet. {sentence}"
-        return (
-            f"not yet. {self._first_wrong_call(results, expected) or _first_difference(results, expected, self.atol)}"
-        )
+        if self.inputs and not callable(attempt):
+            return (
+                f"not yet. A function is wanted, and this is {attempt!r}. Give the function's name, without calling it."
+            )
+        with _undisturbed():
+            results, changed_input = self._try(attempt)
+            if is_blank(attempt) and all(r is None or r is ... or isinstance(r, Raised) for r in results):
+                return "not attempted yet."
+            try:
+                return self._compare(attempt, results, changed_input)
+            except Exception as error:
+                return f"not yet. Your result cannot be compared with the answer ({type(error).__name__}: {error})."
 
-    def _first_wrong_call(self, results: list, expected: list) -> str | None:
-        """For a function of plain values whose result is plain too: the call, and what came of it."""
-        for args, result, right in zip(self.inputs, results, expected, strict=False):
-            if _plain((*args, result, right)) and not _same(result, right, self.atol):
-                return f"For the arguments {', '.join(map(repr, args))} your result is {result!r}, which is not right."
-        return None
-
-    def _changes_input(self, attempt: object) -> bool:
+    def _try(self, attempt: object) -> tuple[list[object], bool]:
+        """The results, and whether an input was changed."""
+        if not self.inputs:
+            return [attempt], False
+        torch.default_generator.manual_seed(0)  # attempt and answer draw the same, if they draw
+        random.seed(0)
+        results, changed = [], False
         for args in self.inputs:
             given = deepcopy(args)
-            self.run(attempt, *given)
-            if any(
-                isinstance(arg, Tensor) and not torch.equal(arg, kept) for arg, kept in zip(given, args, strict=True)
-            ):
-                return True
-        return False
+            try:
+                results.append(self.run(attempt, *given))
+            except (Exception, SystemExit) as error:
+                results.append(Raised.by(attempt, error))
+            changed = changed or _is_changed(given, args)
+        return results, changed
+
+    def _compare(self, attempt: object, results: list[object], changed_input: bool) -> str:
+        if same(results, self._expected, self.atol):
+            if changed_input:
+                return "not yet. The values are right, but your code changed its input in place."
+            return "right."
+        for sentence, wrong in self._mistaken.items():
+            if same(results, wrong, self.atol):
+                return f"not yet. {sentence}"
+        return f"not yet. {explain(attempt, self.inputs, results, self._expected, changed_input, self.atol)}"
+
+    @cached_property
+    def _expected(self) -> list[object]:
+        return self.results(self.answer)
+
+    @cached_property
+    def _mistaken(self) -> dict[str, list[object]]:
+        return {sentence: self.results(mistake) for sentence, mistake in self.mistakes.items()}
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Afterwards the reader's random states, default precision and gradient mode are as before."""
+    state, precision = random.getstate(), torch.get_default_dtype()
+    try:
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            yield
+    finally:
+        random.setstate(state)
+        torch.set_default_dtype(precision)
+
+
+def _is_changed(now: object, before: object) -> bool:
+    """Whether data are other than before. What a call may well change, say a model's gradients, does not count."""
+    if isinstance(before, Mapping):
+        return list(now) != list(before) or any(_is_changed(now[key], before[key]) for key in before)
+    if isinstance(before, (list, tuple)):
+        return len(now) != len(before) or any(map(_is_changed, now, before))
+    return isinstance(before, (Tensor, Real, str)) and not same(now, before, 0.0)
 
 
 def find_exercise(number: str) -> Exercise:
@@ -96,37 +128,3 @@ def find_exercise(number: str) -> Exercise:
 def check(number: str | float, attempt: object) -> None:
     """Print whether `attempt`, a function or a value, answers exercise `number`; an error in it is told, not raised."""
     print(f"Exercise {number}: {find_exercise(str(number)).judge(attempt)}")
-
-
-def _same(a: object, b: object, atol: float) -> bool:
-    """Equal in structure, shape and type of value; numbers to `atol`. Precision (float32 or float64) does not count."""
-    if isinstance(a, Tensor) != isinstance(b, Tensor):  # a number may come as a tensor without axes
-        a, b = (x.item() if isinstance(x, Tensor) and x.ndim == 0 else x for x in (a, b))
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        if a.shape != b.shape or (a.is_floating_point(), a.dtype == torch.bool) != (
-            b.is_floating_point(),
-            b.dtype == torch.bool,
-        ):
-            return False
-        return torch.allclose(a.detach().double(), b.detach().double(), rtol=0, atol=atol, equal_nan=True)
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(_same(x, y, atol) for x, y in zip(a, b, strict=True))
-    if isinstance(a, Real) and isinstance(b, Real) and isinstance(a, bool) == isinstance(b, bool):
-        return a == b or abs(a - b) <= atol
-    return type(a) is type(b) and a == b
-
-
-def _plain(value: object) -> bool:
-    return all(map(_plain, value)) if isinstance(value, tuple) else isinstance(value, (int, float, str))
-
-
-def _first_difference(results: list, expected: list, atol: float) -> str:
-    for result, right in zip(results, expected, strict=True):
-        if _same(result, right, atol):
-            continue
-        if isinstance(right, Tensor) and isinstance(result, Tensor) and result.shape != right.shape:
-            return f"Your result has the shape {list(result.shape)}; {list(right.shape)} is wanted."
-        if isinstance(right, Tensor) and not isinstance(result, Tensor):
-            return f"Your result is a {type(result).__name__}; a tensor is wanted."
-        break
-    return "The result differs from the answer, and from the mistakes this check knows."
