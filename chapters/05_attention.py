@@ -24,7 +24,7 @@
 # - split the features into heads and join them again, and tell a wrong rearrangement from a right one although both return the same shape;
 # - say of a boolean mask what True means to the function that reads it, and show that a layer does not look ahead.
 #
-# You need the product of two matrices, the softmax, and the shapes `[B, T, D]` of [chapter 1](01_shell.ipynb).
+# You need the product of two matrices, the variance of a sum, and the shapes `[B, T, D]` of [chapter 1](01_shell.ipynb).
 
 # %% tags=["parameters"]
 emb_dim: int = 16  # D, features per position (2 to 256)
@@ -45,6 +45,13 @@ from book_utils import GPTConfig
 from book_utils.workbench import check, check_parameters, figure, rounded, show_table
 
 check_parameters("05_attention", globals())
+
+# %% [markdown]
+# LayerNorm, the feed-forward network and the shortcuts of the chapters before work on each position alone. One part of GPT-2 lets positions exchange what they hold: *attention*. This book takes the idea as known and builds the rest around it, so attention is borrowed. What is borrowed should still be understood, and checked, before it is built in. The chapter goes from one head on three tokens to the whole layer.
+#
+# Where two ways to compute the same are compared, it is done in float64, and `assert_agree` allows a difference of 1e-12. The numbers here are well below 100, float64 carries about 16 digits, and the two ways add up the same terms in different orders.
+
+# %%
 cfg = GPTConfig(1, context_length, emb_dim, n_heads, n_layers=1)  # H must divide D
 if num_tokens > context_length:
     raise ValueError(f"num_tokens = {num_tokens} > context_length = {context_length}")
@@ -55,13 +62,9 @@ x = torch.randn(batch_size, num_tokens, emb_dim, dtype=torch.float64)  # [B, T, 
 print("x", list(x.shape), "·", n_heads, "heads of", head_dim, "features")
 
 # %% [markdown]
-# LayerNorm, the feed-forward network and the shortcuts of the chapters before work on each position alone. One part of GPT-2 lets positions exchange what they hold: *attention*. This book takes the idea as known and builds the rest around it, so attention is borrowed. What is borrowed should still be understood, and checked, before it is built in. The chapter goes from one head on three tokens to the whole layer.
-#
-# Where two ways to compute the same are compared, it is done in float64, and `assert_agree` allows a difference of 1e-12. The numbers here are well below 100, float64 carries 16 digits, and the two ways add up the same terms in different orders.
-#
 # ## One head, by hand
 #
-# Each position's vector is mapped three times. Its *query* says what the position looks for, its *key* what it can be found by, its *value* what it hands over. The maps are three trained matrices, the same for every position. Here they are small and chosen by hand: three tokens with three features each, and queries, keys and values with two. A matrix is stored `[out, in]`, as in `nn.Linear`, so it stands transposed on the right of the product.
+# Each position's vector is mapped three times. Its *query* says what the position looks for, its *key* what it can be found by, its *value* what it hands over. The maps, also called projections, are three trained matrices, the same for every position. One such set of maps makes a *head*. Here all is small and chosen by hand: three tokens with three features each, and queries, keys and values with two. A matrix is stored `[out, in]`, as in `nn.Linear`, so it stands transposed on the right of the product.
 
 # %%
 matrix = partial(torch.tensor, dtype=torch.float64)
@@ -84,15 +87,18 @@ show_table(["position", "features", "query", "key", "value"], rows)
 def show_square(square, corner):
     """A [T, T] matrix as a table: rows look, columns are looked at."""
     header = [corner, *(f"at {s}" for s in range(len(square)))]
-    rows = [[f"position {t} looks", *row] for t, row in enumerate(square.tolist())]
+    rows = [[f"{t} looks", *row] for t, row in enumerate(square.tolist())]
     show_table(header, rows)
 
 
+# %%
 scores = queries @ keys.T  # [T, T]
 show_square(scores.int(), "score")
 
 # %% [markdown]
 # The table is not symmetric: position 1 scores position 2 with 3, position 2 scores position 1 with 2. Looking for something and being found by it are two maps.
+#
+# The scores of a row become *weights* by the *softmax*: each score is put into the exponential function, and the results are divided by their sum. So all weights are positive and sum to 1, and a score that is larger by 1 gets a weight e times as large.
 #
 # ## Why the scores are divided
 #
@@ -134,9 +140,11 @@ show_table(["d", "scores", "gap", "larger weight w", "slope"], rows)
 #
 # ## The causal mask
 #
-# GPT-2 learns to predict the next token. A position that could look at the tokens after it would be shown the answer. So the scores above the diagonal, those of the future, are set to −∞ *before* the softmax: e to the power −∞ is 0, and what remains is shared out among the positions that may be seen. Equation 1 of Vaswani et al., with this mask M written into it, is
+# GPT-2 learns to predict the next token. A position that could look at the tokens after it would be shown the answer. So the scores above the diagonal, those of the future, are set to −∞ *before* the softmax: e to the power −∞ is 0, and what remains is shared out among the positions that may be seen. This is the *causal mask*. Equation 1 of Vaswani et al., with the mask M written into it, is
 #
-# $$\mathrm{Attention}(Q,K,V)=\mathrm{softmax}\!\left(\frac{QK^{\top}}{\sqrt{d}}+M\right)V,\qquad M_{ts}=\begin{cases}0 & s\le t\\ -\infty & s>t\end{cases}$$
+# $$\mathrm{Attention}(Q,K,V)=\mathrm{softmax}\!\left(\frac{QK^{\top}}{\sqrt{d}}+M\right)V,$$
+#
+# $$M_{ts}=\begin{cases}0 & s\le t\\ -\infty & s>t.\end{cases}$$
 #
 # The paper describes the mask in words, in its section 3.2.3. The code is the formula, line by line.
 
@@ -153,13 +161,14 @@ def attend(query, key, value, causal=True):
     return weights @ value, weights  # [..., T, d], [..., T, T]
 
 
+# %%
 context, weights = attend(queries, keys, values)
 show_square(weights, "weight")
 
 # %% [markdown]
 # Position 0 sees itself alone, so its weight there is 1. Every other row is shared out between the position itself and those before it. The rows sum to 1, the columns need not.
 #
-# What a position gathers, its *context*, is the average of the values with these weights: weights times values, `[T, T]` times `[T, d]`.
+# What a position gathers, its *context*, is the average of the values with these weights: weights times values, `[T, T]` times `[T, d]`. (It has nothing to do with `context_length`, the longest input.)
 
 # %%
 assert weights[0].tolist() == [1, 0, 0] and weights.triu(1).eq(0).all()
@@ -179,18 +188,18 @@ show_table(["position", "own value", "context"], rows)
 # Where all scores of a row are −∞, the softmax divides 0 by 0. The causal mask never comes to that, because the diagonal stays open. One wrong argument of `triu`, which says with which diagonal the blocking begins, closes it.
 
 # %%
+rows = []
 for diagonal in [1, 0]:
     blocked = torch.ones(3, 3, dtype=torch.bool).triu(diagonal)  # [T, T]
     row = torch.softmax(scores.masked_fill(blocked, -torch.inf), dim=-1)[0]  # [T]
     assert row.isnan().all() == (diagonal == 0)
-    print(
-        f"triu({diagonal}): {blocked[0].sum()} of 3 blocked in row 0 -> {rounded(row)}"
-    )
+    rows.append([f"triu({diagonal})", blocked[0].sum().item(), str(rounded(row))])
+show_table(["mask", "blocked in row 0", "weights of row 0"], rows)
 
 # %% [markdown]
-# NaN is not confined for long: a later layer that looks at the position is NaN as well. The same happens where a mask for padding is laid over the causal one and leaves a row with nothing.
+# NaN is not confined for long: a later layer that looks at the position is NaN as well. The same happens where a second mask, one that hides filling at the start of short texts, is laid over the causal one and leaves a row with nothing.
 #
-# Two ways around it hide the fault instead of mending it. Some of PyTorch's fused functions return zeros for such a row. GPT-2's own code puts −10¹⁰ in place of −∞; a row in which everything is blocked then becomes an even average over all positions, the blocked ones included. Neither is a meaningful answer, so count the open positions of each row when you make a mask.
+# Two ways around it hide the fault instead of mending it. Some of PyTorch's *fused* functions, which do several steps in one call, return zeros for such a row. GPT-2's own code puts −10¹⁰ in place of −∞; a row in which everything is blocked then becomes an even average over all positions, the blocked ones included. Neither is a meaningful answer, so count the open positions of each row when you make a mask.
 #
 # ## Does it look ahead?
 #
@@ -200,12 +209,16 @@ for diagonal in [1, 0]:
 torch.manual_seed(seed + 1)
 maps = torch.randn(3, emb_dim, emb_dim, dtype=torch.float64)  # [3, D, D]
 maps = maps / emb_dim**0.5
+query, key, value = (x @ m.T for m in maps)  # three times [B, T, D]
+print("query, key, value: each", list(query.shape))
+
+# %%
 position = num_tokens // 2
 changed = x.clone()
 changed[:, position] += 1  # another token at this position
 rows = []
-for name, causal in [("with the mask", True), ("without", False)]:
-    before, _ = attend(*(x @ m.T for m in maps), causal)  # [B, T, D]
+for name, causal in [("with the mask", True), ("without a mask", False)]:
+    before, _ = attend(query, key, value, causal)  # [B, T, D]
     after, _ = attend(*(changed @ m.T for m in maps), causal)  # [B, T, D]
     noticed = (before != after).any(dim=-1).any(dim=0)  # [T], in any of the texts
     early, late = noticed[:position].any().item(), noticed[position:].any().item()
@@ -214,19 +227,21 @@ for name, causal in [("with the mask", True), ("without", False)]:
 show_table([f"position {position} changed", "noticed before it", "from it on"], rows)
 
 # %% [markdown]
-# With the mask the positions before the change are equal bit for bit: a weight of exactly 0 times a finite number adds exactly 0. Without it they move. Keep this probe. It needs no reference, and in a finished model too it finds a mask that lets the future through: missing, reversed, or shifted that way. A mask that hides too much passes it; the row of weights at position 0, and a comparison of values, find that one.
+# With the mask the positions before the change are equal bit for bit: a weight of exactly 0 times a finite number adds exactly 0. Without it they move. Keep this probe: change one token, compare the positions before it. It needs no reference, and in a finished model too it finds a mask that lets the future through: missing, reversed, or shifted that way. A mask that hides too much passes it; the row of weights at position 0, and a comparison of values, find that one.
 #
 # ## It does not know the order
 #
 # Nothing in a score says how far apart two positions are. Without a mask, reversing the tokens only reverses the results.
 
 # %%
-for causal in [False, True]:
-    forward, _ = attend(*(x @ m.T for m in maps), causal)  # [B, T, D]
+rows = []
+for name, causal in [("without a mask", False), ("with the mask", True)]:
+    forward, _ = attend(query, key, value, causal)  # [B, T, D]
     backward, _ = attend(*(x.flip(1) @ m.T for m in maps), causal)  # [B, T, D]
     only_reversed = torch.allclose(forward, backward.flip(1), rtol=0, atol=1e-12)
     assert only_reversed != causal
-    print("masked:" if causal else "no mask:", "only reversed?", only_reversed)
+    rows.append([name, only_reversed])
+show_table(["tokens reversed", "results only reversed"], rows)
 
 # %% [markdown]
 # The mask brings in a part of the order, namely who comes before whom; within one layer, the positions that a token may see are a set to it. GPT-2 does not leave the order to this. It adds the position embeddings of [chapter 1](01_shell.ipynb).
@@ -246,7 +261,6 @@ for causal in [False, True]:
 # A mask of the wrong sense is accepted without a word, since its shape and type are right. The cell tries the function's own mask and both senses of ours.
 
 # %%
-query, key, value = (x @ m.T for m in maps)  # three times [B, T, D]
 context, _ = attend(query, key, value)  # [B, T, D]
 future = torch.ones(num_tokens, num_tokens, dtype=torch.bool).triu(1)  # True = blocked
 ways = {
@@ -254,6 +268,8 @@ ways = {
     "attn_mask=~future": {"attn_mask": ~future},
     "attn_mask=future": {"attn_mask": future},
 }
+
+# %%
 rows = []
 for name, options in ways.items():
     result = F.scaled_dot_product_attention(query, key, value, **options)  # [B, T, D]
@@ -261,10 +277,10 @@ for name, options in ways.items():
     own_value = torch.allclose(result[:, 0], value[:, 0], rtol=0, atol=1e-12)
     rows.append([name, str(list(result.shape)), as_by_hand, own_value])
 assert [row[2:] for row in rows] == [[True, True], [True, True], [False, False]]
-show_table(["", "shape", "as by hand", "position 0 gets its own value"], rows)
+show_table(["option", "shape", "as by hand", "own value at position 0"], rows)
 
 # %% [markdown]
-# The first two agree with the chapter's own `attend`. With the mask turned over, position 0 looks at the future alone, and the last position at nothing. The quickest test is the first row: under a causal mask position 0 must get its own value, whatever the weights are.
+# The first two agree with the chapter's own `attend`. With the mask turned over, position 0 looks at the future alone, and the last position at nothing. The quickest test is at position 0: under a causal mask it must get its own value, whatever the maps are.
 #
 # ## Several heads
 #
@@ -279,14 +295,12 @@ wrong = numbered.view(2, 3, 2)  # [H, T, D/H] by shape alone
 assert right.shape == wrong.shape and not torch.equal(right, wrong)
 rows = []
 for name, heads in [("view, transpose", right), ("view alone", wrong)]:
-    head_0, head_1 = heads.tolist()
-    rows.append([name, str(list(heads.shape)), str(head_0), str(head_1)])
-show_table(["", "shape", "head 0", "head 1"], rows)
+    for number, head in enumerate(heads.tolist()):
+        rows.append([name, number, *map(str, head)])
+show_table(["split", "head", "row 0", "row 1", "row 2"], rows)
 
 # %% [markdown]
-# In the right split head 0 holds features 0 and 1 of every token. With `view` alone it holds all features of token 0 and half of token 1: the tokens are torn apart, and nothing complains.
-#
-# What is a head, seen from the maps? D/H rows of each. If the heads really work apart from each other, each can be computed alone, from its own rows.
+# In the right split head 0 holds features 0 and 1 of every token. With `view` alone it holds all features of token 0 and half of token 1: the tokens are torn apart, and nothing complains. So the heads are split by the two steps.
 
 
 # %%
@@ -297,6 +311,10 @@ def split_heads(x, n_heads=n_heads):
     return x.transpose(1, 2)  # [B, H, T, D/H]
 
 
+# %% [markdown]
+# What is a head, seen from the maps? D/H rows of each. If the heads really work apart from each other, each can be computed alone, from its own rows.
+
+# %%
 context, weights = attend(split_heads(query), split_heads(key), split_heads(value))
 print("context", list(context.shape), "· weights", list(weights.shape))
 for head in range(n_heads):
@@ -321,11 +339,9 @@ def not_transposed(context):
     return context.reshape(B, T, H * d)  # [B, T, D] by shape alone
 
 
+# %%
 merged = merge_heads(context)  # [B, T, D]
 assert not_transposed(context).shape == merged.shape
-print("both", list(merged.shape))
-
-# %%
 changed = x.clone()
 changed[:, -1] += 1  # another last token
 context_changed, _ = attend(*(split_heads(changed @ m.T) for m in maps))
@@ -335,17 +351,15 @@ for merge in [merge_heads, not_transposed]:
     right = torch.equal(before, merged)
     ahead = (before != after)[:, :-1].any().item()
     assert right != ahead and right == (merge is merge_heads)
-    rows.append([merge.__name__, str(right), str(ahead)])
-show_table(["", "the right values", "looks ahead"], rows)
+    rows.append([merge.__name__, str(list(before.shape)), right, ahead])
+show_table(["function", "shape", "the right values", "looks ahead"], rows)
 
 # %% [markdown]
 # Without the transpose, what stands at a position comes from several positions, at the first one from later ones too, and no mask inside the heads can prevent it. `reshape` is used, and not `view`, because after a transpose the numbers of one position no longer lie side by side in memory: `reshape` copies them, `view` would refuse.
 #
 # ## Three projections or one
 #
-# The three maps read the same `x`. Stacked on top of each other along the *output* axis they are one matrix `[3D, D]`, and one product gives queries, keys and values side by side, `[B, T, 3D]`. GPT-2's files hold them so, under the name `c_attn`.
-#
-# Both directions are used: to load three projections into one they are joined along the output axis, and to compare one with three it is split there. Which axis is that? In `nn.Linear` the weight is `[out, in]`, so it is axis 0. GPT-2's files store `[in, out]` (with a leading axis of length 1), so it is the last.
+# The three maps read the same `x`. Stacked on top of each other along the *output* axis they are one matrix `[3D, D]`, and one product gives queries, keys and values side by side, `[B, T, 3D]`. This is the *fused projection*. GPT-2's files hold it so, under the name `c_attn`.
 
 # %%
 qkv_weight = torch.cat(list(maps), dim=0)  # [3D, D]
@@ -353,16 +367,20 @@ together = x @ qkv_weight.T  # [B, T, 3D]
 parts = together.chunk(3, dim=-1)  # three times [B, T, D]
 for part, alone in zip(parts, (query, key, value), strict=True):
     assert_agree(part, alone)
+print("one product", list(together.shape), "equals three", list(query.shape))
+
+# %% [markdown]
+# Both directions are used: to load three projections into one they are joined along the output axis, and to compare one with three it is split there. Which axis is that? In `nn.Linear` the weight is `[out, in]`, so it is axis 0. GPT-2's files store `[in, out]` (with a leading axis of length 1), so it is the last.
+
+# %%
 stored = qkv_weight.T  # as in GPT-2's files: [D, 3D]
 from_linear = qkv_weight.chunk(3, dim=0)  # three times [out, in]
 from_file = stored.chunk(3, dim=-1)  # three times [in, out]
 for a, b, m in zip(from_linear, from_file, maps, strict=True):
     assert torch.equal(a, m) and torch.equal(b.T, m)
-print("one product", list(together.shape), "equals three", list(query.shape))
-print("nn.Linear", list(qkv_weight.shape), "split along axis 0: the three maps")
-print(
-    "the file ", list(stored.shape), "split along the last axis: the same, transposed"
-)
+rows = [["as in nn.Linear", str(list(qkv_weight.shape)), "axis 0", "three maps"]]
+rows.append(["as in GPT-2's files", str(list(stored.shape)), "last axis", "their .T"])
+show_table(["weight", "shape", "split along", "gives"], rows)
 
 # %% [markdown]
 # The split into three and the split into heads can be one `view`. The order of the axes in it is a convention about where each row of the weight belongs. Some models keep the three parts of each *head* together instead. Weights of one convention load into the other without an error.
@@ -376,13 +394,14 @@ by_head = by_head.permute(3, 0, 2, 1, 4)  # [3, B, H, T, D/H]
 for part, alone in zip(split_qkv, (query, key, value), strict=True):
     assert_agree(part, split_heads(alone))
 assert by_head.shape == split_qkv.shape and not torch.allclose(by_head, split_qkv)
-print("[3, H, D/H], as in GPT-2:  ", list(split_qkv.shape), "the right values")
-print("[H, 3, D/H], head by head: ", list(by_head.shape), "other values")
+rows = [["[3, H, D/H], as in GPT-2", str(list(split_qkv.shape)), "the right ones"]]
+rows.append(["[H, 3, D/H], head by head", str(list(by_head.shape)), "others"])
+show_table(["view of the last axis", "then permuted to", "values"], rows)
 
 # %% [markdown]
 # ## The output projection
 #
-# After merging, each feature comes from one head alone. A last matrix `[D, D]` mixes them. Multiplying the heads side by side by one matrix is the same as giving each head D/H columns of it and adding up what they contribute.
+# After merging, each feature comes from one head alone. A last matrix `[D, D]`, the *output projection*, mixes them. Multiplying the heads side by side by one matrix is the same as giving each head D/H columns of it and adding up what they contribute.
 
 # %%
 torch.manual_seed(seed + 2)
@@ -397,7 +416,7 @@ print("the projection of the heads side by side is the sum of their contribution
 #
 # ## The whole layer
 #
-# All steps are there. The class has three projections with the names of upstream (the code of S. Raschka's book), an output projection with a bias, dropout on the weights, and the mask. d_in and d_out may differ; in GPT-2 both are D. GPT-2's query, key and value have a bias as well, which `qkv_bias=True` adds; the small model of this book goes without. The mask is made once, for the longest input, and cut to the T tokens at hand. Filled with the maps from above, the layer should give what the steps gave.
+# All steps are there; together they are *multi-head attention*. The class has three projections with the names of upstream (the code of S. Raschka's book), an output projection with a bias, dropout on the weights, and the mask. d_in and d_out may differ; in GPT-2 both are D. GPT-2's query, key and value have a bias as well, which `qkv_bias=True` adds; the small model of this book goes without. The mask is made once, for the longest input, and cut to the T tokens at hand. Filled with the maps from above, the layer should give what the steps gave.
 
 
 # %%
@@ -545,16 +564,23 @@ def varies():
     return any(not torch.equal(layer(x[:1]), first) for _ in range(20))
 
 
+# %%
 rows = []
 for mode in ["eval", "train", "eval", "train"]:
     layer.train(mode == "train")
     differ = varies()
     assert differ == (mode == "train")
-    rows.append([f"{mode}()", str(differ)])
+    rows.append([f"{mode}()", differ])
 layer.eval()
-dropped = F.dropout(weights, p=0.5)
-assert ((dropped == 0) | (dropped == 2 * weights)).all()  # 1 / (1 - 0.5) is exactly 2
 show_table(["after", "repeated calls differ"], rows)
+
+# %% [markdown]
+# And what dropout leaves should be twice as large, since 1 / (1 − 0.5) is exactly 2.
+
+# %%
+dropped = F.dropout(weights, p=0.5)
+assert ((dropped == 0) | (dropped == 2 * weights)).all()
+print("each weight became 0 or twice itself")
 
 # %% [markdown]
 # No draw is printed, on purpose: which weights are dropped at a given seed depends on the system, and your numbers would differ from the page. `F.scaled_dot_product_attention` takes the rate as an argument and knows nothing of the mode, so a layer that uses it has to pass 0 in evaluation.
@@ -570,7 +596,7 @@ assert rows[-1][:2] == ["mask", "buffer"] and not layer.mask.requires_grad
 show_table(["name", "kind", "shape"], rows)
 
 # %% [markdown]
-# What is the use of registering it? A buffer moves with the layer, a plain attribute stays where it was made. The *meta* device, which holds shapes and no numbers, shows this on any computer; on a GPU the second layer would end in an error about two devices.
+# What is the use of registering it? A buffer moves with the layer, a plain attribute stays where it was made. The meta device of [chapter 1](01_shell.ipynb), which holds shapes and no numbers, shows this on any computer; on a GPU the second layer would end in an error about two devices.
 
 
 # %%
@@ -587,7 +613,7 @@ for name, module in [("buffer", registered), ("plain attribute", forgetful)]:
 assert registered.mask.is_meta and not forgetful.mask.is_meta
 
 # %% [markdown]
-# No parameter, and still memory: C × C entries in every layer. They are not counted when parameters are, and they are there. The last column is for GPT-2 small's 12 layers.
+# No parameter, and still memory: C × C entries in every layer. They are not counted when parameters are, and they are there. The last column is for 12 layers, as GPT-2 small has them.
 
 # %%
 rows = []
@@ -598,7 +624,7 @@ for C in sorted({context_length, 1024}):
 show_table(["C", "type", "KiB a layer", "KiB in 12 layers"], rows, format=",.2f")
 
 # %% [markdown]
-# context_length is a capacity and nothing more. The T tokens at hand decide what is computed; a layer with room for more gives the same result. Only the mask has another size, and as long as it is part of the saved state, it stands in the way of loading.
+# `context_length` is a capacity and nothing more. The T tokens at hand decide what is computed; a layer with room for more gives the same result. Only the mask has another size. It is part of the layer's *state dict*, the dictionary of its parameters and buffers by name, from which a layer is saved and loaded, and there it stands in the way.
 
 # %%
 longer = sizes | {"context_length": 2 * context_length}
@@ -617,7 +643,7 @@ print(f"without it: loaded, and C = {C} and C = {2 * C} give the same result")
 # %% [markdown]
 # ## The final form
 #
-# `book_utils.MultiHeadAttention` computes the same with one fused projection `qkv` and PyTorch's own function. It keeps no mask: `is_causal=True` says all there is to say, as long as there are as many queries as keys. The plain class has upstream's names, so its state dict is one of upstream's kind, mask included. It should load as it is, and the two should agree.
+# The module [book_utils/attention.py](../book_utils/attention.py) holds `MultiHeadAttention`, which computes the same with one fused projection `qkv` and PyTorch's own function. It keeps no mask: `is_causal=True` says all there is to say, as long as there are as many queries as keys. The plain class has upstream's names, so its state dict is one of upstream's kind, mask included. It should load as it is, and the two should agree.
 
 # %%
 from book_utils import MultiHeadAttention
@@ -626,11 +652,18 @@ final = MultiHeadAttention(emb_dim, emb_dim, dropout=0.5, **sizes).double().eval
 final.load_state_dict(layer.state_dict())
 assert torch.equal(final.qkv.weight, qkv_weight)
 assert_agree(layer(x), final(x))
-print("loaded from:", ", ".join(layer.state_dict()))
-print("kept as:    ", ", ".join(final.state_dict()))
+print("the plain class and book_utils.MultiHeadAttention agree to 1e-12")
+
+# %%
+loaded, kept = layer.state_dict(), final.state_dict()
+rows = []
+for name in loaded | kept:
+    shapes = [list(d[name].shape) if name in d else "–" for d in (loaded, kept)]
+    rows.append([name, *map(str, shapes)])
+show_table(["tensor", "as loaded", "as kept"], rows)
 
 # %% [markdown]
-# On loading, the three weights were joined along the output axis and the mask was dropped. Nothing else was renamed.
+# On loading, the three weights were joined along the output axis and the mask was left out. Nothing else was renamed.
 #
 # PyTorch's own layer, `nn.MultiheadAttention`, is a reference from outside. Its `in_proj_weight` has the same fused layout. Two things need care. It takes its mask in the blocking sense. And its `bias` argument switches the bias of both projections, so the one that this layer lacks is set to 0.
 
@@ -669,7 +702,7 @@ for attempt in attempts:
         attempt()
     except ValueError as error:
         messages.append(str(error))
-print("refused:", *messages, sep="\n  ")
+show_table(["refused with the message"], [[message] for message in messages])
 assert len(messages) == len(attempts)
 
 # %% [markdown]
@@ -677,19 +710,19 @@ assert len(messages) == len(attempts)
 #
 # | Symptom | Cause | How to tell | Mend |
 # |---|---|---|---|
-# | NaN from the first call on | a row is blocked completely | count the open positions of each row | `triu(diagonal=1)`; keep the diagonal open |
-# | The loss falls too well, and generation is poor | the mask is missing or turned over | change a later token, compare the earlier positions | know what True means to the function at hand |
-# | Position 0 does not get its own value | the mask is turned over or shifted | compare its context with its value | `~mask` |
-# | Rows of weights sum to less than 1 | zeros after the softmax | sum the rows, in evaluation | −∞ before the softmax |
-# | The columns sum to 1 and the rows do not | softmax along the wrong axis | sum both | `dim=-1` |
-# | Right shape, other values than a reference | heads not transposed; the root of D in place of D/H; query, key and value in another order | compare stage by stage: projections, weights, context | `view`, then `transpose`; the width of one head |
-# | A RuntimeError from `view` | `view` after `transpose` | `is_contiguous()` | `reshape` |
-# | One position takes nearly all the weight in a fresh layer | scores not divided | print the largest weights | divide by the root of the head's width |
-# | Two evaluations differ | a dropout rate passed to the function in evaluation too | call twice | pass 0 unless `self.training` |
-# | An error about two devices | the mask is a plain attribute | `named_buffers()` | `register_buffer` |
-# | A state dict is refused because of `mask` | saved with another context_length | compare the shapes of the two masks | leave the mask out of the state |
-# | An error about shapes inside the mask for long inputs | T is more than context_length | print T | check T first, shorten the input |
-# | A single new query sees only the first key | `is_causal=True` with fewer queries than keys counts from the upper left corner | compare with a mask made by hand | a mask of its own, or none, in that case |
+# | Attention returns NaN from the first call on | The mask blocks a row completely, so the softmax divides 0 by 0. | Count the open positions in each row of the mask. | Keep the diagonal open: `triu(diagonal=1)`. |
+# | The training loss falls far too well, and generated text is poor | The causal mask is missing or turned over. | Change a later token and compare the results at earlier positions: they must stay. | Find out whether True blocks or allows in the function at hand. |
+# | Position 0 does not get its own value under a causal mask | The mask is turned over or shifted. | Compare what attention gathers at position 0 with the value there. | Turn the mask over (`~mask`), or take the right diagonal. |
+# | The attention weights of a row sum to less than 1 | Weights of the future were set to 0 after the softmax. | Sum the rows in eval mode. (In train mode dropout changes the sums too.) | Set the scores to −∞ before the softmax. |
+# | The attention weights sum to 1 down the columns and not along the rows | The softmax runs along the wrong axis. | Sum along both axes. | `softmax(dim=-1)` |
+# | Attention has the right shape and other values than a reference | The heads were not transposed, the scores were divided by the root of D and not of D/H, or query, key and value stand in another order. | Compare stage by stage: projections, weights, what is gathered, output. | `view`, then `transpose`; the width of one head; the reference's order. |
+# | `view size is not compatible` when the heads are merged | After `transpose` the numbers no longer lie side by side in memory. | `is_contiguous()` | `reshape` |
+# | In a fresh attention layer one position takes nearly all the weight | The scores are not divided. | Print the largest weight of each row. | Divide the scores by the root of the head's width. |
+# | Two calls in eval mode differ | A dropout rate is passed to the attention function in evaluation too. | Call twice with the same input. | Pass 0 unless `self.training`. |
+# | An error about two devices inside attention | The mask is a plain attribute and was left behind. | Look for it in `named_buffers()`. | `register_buffer` |
+# | A state dict is refused because of `mask` | It was saved with another `context_length`. | Compare the shapes of the two masks. | Leave the mask out of the state dict. |
+# | Long inputs end in an error about shapes at the mask | The input has more than `context_length` tokens. | Print T. | Check T first; shorten the input. |
+# | With kept keys and values ([chapter 12](12_kv_cache.ipynb)), a single new query sees only the first key | `is_causal=True` with fewer queries than keys counts from the upper left corner. | Compare with a mask made by hand. | Give a mask of your own, or none for a single query. |
 #
 # ## Exercises
 #
@@ -774,6 +807,8 @@ check("5.3", attention_context)
 # return context.transpose(1, 2).reshape(B, T, D)
 # ```
 #
+# One `view` splits the last axis into three parts, and each part into heads; `permute` brings the three to the front, and the heads before the tokens. `F.scaled_dot_product_attention` divides by the root of the head's width by itself.
+#
 # ::::
 #
 # ::::{admonition} Exercise 5.4 · What the masks weigh
@@ -794,7 +829,11 @@ check("5.4", mask_bytes)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return n_layers * context_length**2 * bytes_per_entry`. Doubling the context makes it four times as much. The mask is triangular, but it is stored as a full square. All layers hold the same constant, so one mask for the model would do, and a function that knows the rule needs none.
+# ```python
+# return n_layers * context_length**2 * bytes_per_entry
+# ```
+#
+# Doubling the context makes it four times as much. The mask is triangular, but it is stored as a full square. All layers hold the same constant, so one mask for the model would do, and a function that knows the rule needs none.
 #
 # ::::
 #

@@ -291,7 +291,7 @@ print(f"own norms: {count(own)} parameters · one shared norm: {count(shared)}")
 print(f"difference: 2 × {emb_dim} = {2 * emb_dim}")
 
 # %% [markdown]
-# Do the results differ, at first and after loading? The weights are those of `block`, whose norms differ. They are handed over as a *state dict*, the dictionary that names each tensor of a module. Loading is *strict* unless told otherwise: a name that is missing, or too many, or of another shape, is an error.
+# Do the results differ, at first and after loading? The weights are those of `block`, whose norms differ. They are handed over as a state dict ([chapter 5](05_attention.ipynb)). Loading is *strict* unless told otherwise: a missing name, an unknown one, or another shape is an error.
 
 
 # %%
@@ -495,7 +495,7 @@ show_table(["half", "stream", "branch", "2 × covariance", "sum"], rows, "z.3f")
 # %%
 @torch.no_grad()
 def variances():
-    """Of a stream and of its normalized copy, before and after each of L fresh blocks."""
+    """Of a stream and its normalized copy: before, and after each of L blocks."""
     stream = torch.randn(1, num_tokens, emb_dim, dtype=torch.float64)  # [1, T, D]
     points = []
     for number in range(n_layers + 1):
@@ -644,7 +644,7 @@ except ValueError as error:
 # %% [markdown]
 # ## Train, eval, and back
 #
-# `block.train()` and `block.eval()` set a flag, `training`, on the block and on all modules in it. Evaluation should give the same result each time, and the same as a block without dropout. Training should not repeat itself. And one evaluation must not switch dropout off for ever: back in training, results must vary again.
+# `block.train()` and `block.eval()` set a flag, `training`, on the block and on all modules in it: *train mode* and *eval mode*. Evaluation should give the same result each time, and the same as a block without dropout. Training should not repeat itself. And one evaluation must not switch dropout off for ever: back in training, results must vary again.
 
 # %%
 dropping = make_block(drop_rate=drop_rate)

@@ -27,6 +27,14 @@ def _renormalized_along_columns(scores):
     return _weights(scores, dim=-2)
 
 
+def _multiplied_by_infinity(scores):
+    return torch.softmax(scores + torch.ones_like(scores).triu(1) * -torch.inf, -1)
+
+
+def _divided_again(scores):
+    return _weights(scores / scores.shape[-1] ** 0.5)
+
+
 def _merge(context, *order):
     B, H, T, d = context.shape
     return context.permute(0, *order).reshape(B, T, H * d)
@@ -103,6 +111,16 @@ EXERCISES = {
                 scores, fill=0.0
             ),
             "The softmax runs along the wrong axis: each row sums to 1, dim=-1.": _renormalized_along_columns,
+            "The softmax runs along axis 1, which holds the heads where there are heads; dim=-1 is always the last.": (
+                lambda scores: _weights(scores, dim=1)
+            ),
+            "One position of the future may still be seen: triu(diagonal=1), not 2.": lambda scores: _weights(
+                scores, diagonal=2
+            ),
+            "0 times -inf is NaN, so adding a mask times -inf spoils the open positions; use masked_fill.": (
+                _multiplied_by_infinity
+            ),
+            "The scores are divided once more; they come divided already.": _divided_again,
             "These are the scores with the mask; the softmax is missing.": lambda scores: scores.masked_fill(
                 torch.ones_like(scores, dtype=torch.bool).triu(1), -torch.inf
             ),
@@ -125,6 +143,13 @@ EXERCISES = {
             "This is [B, T, H, D/H]; the last two axes are still to be joined.": lambda context: context.transpose(
                 1, 2
             ),
+            "Heads and tokens are joined into one axis; join heads and features, after transpose(1, 2).": (
+                lambda context: context.flatten(1, 2)
+            ),
+            "The heads are added up, which leaves D/H features; put them side by side.": lambda context: context.sum(1),
+            "The heads are averaged, which leaves D/H features; put them side by side.": lambda context: context.mean(
+                1
+            ),
         },
     ),
     "5.3": Exercise(
@@ -137,7 +162,9 @@ EXERCISES = {
             ),
             "The scores are not divided by the root of the head's width.": _mistake(scale=1.0),
             "The scores are divided by the root of D; the width of one head is D / num_heads.": _scale_of_width,
-            "The scores are divided by the head's width; it is its root.": _divided_twice,
+            "The scores are divided twice, so by the head's width; scaled_dot_product_attention divides by its root.": (
+                _divided_twice
+            ),
             "The heads are not transposed back before the last reshape.": _mistake(merge=False),
             "The heads are split by view alone: [B, T, H, D/H] first, then transpose.": _mistake(split=False),
             "The heads are neither transposed when they are split nor when they are merged.": _mistake(
@@ -145,6 +172,10 @@ EXERCISES = {
             ),
             "Query and key are exchanged; the order is query, key, value.": _mistake(order=(1, 0, 2)),
             "Key and value are exchanged; the order is query, key, value.": _mistake(order=(0, 2, 1)),
+            "Query and value are exchanged; the order is query, key, value.": _mistake(order=(2, 1, 0)),
+            "The scores are divided by the root of the right width, but the features are never split into heads.": (
+                lambda x, qkv_weight, num_heads: _context(x, qkv_weight, 1, scale=(x.shape[-1] / num_heads) ** -0.5)
+            ),
             "The rows of qkv_weight are read head by head; they are query, key, value, each with all its heads.": (
                 _mistake(by_head=True)
             ),
@@ -157,6 +188,12 @@ EXERCISES = {
         mistakes={
             "This is the mask of one layer.": lambda context_length, n_layers, bytes_per_entry: (
                 context_length**2 * bytes_per_entry
+            ),
+            "The context length is doubled where it must be squared: the mask has a row for each position.": (
+                lambda context_length, n_layers, bytes_per_entry: n_layers * 2 * context_length * bytes_per_entry
+            ),
+            "This is in KiB; bytes are asked for.": lambda context_length, n_layers, bytes_per_entry: (
+                n_layers * context_length**2 * bytes_per_entry / 1024
             ),
             "This is one row of the mask in each layer; it has context_length rows.": (
                 lambda context_length, n_layers, bytes_per_entry: n_layers * context_length * bytes_per_entry
