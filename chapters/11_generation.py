@@ -40,10 +40,9 @@ top_p: float = 0.8  # which probability the likeliest ids reach together (0.05 t
 seed: int = 11  # of the random weights, ids and draws (0 to 4294967295)
 
 # %%
-from contextlib import contextmanager
+import math
 from copy import deepcopy
 from dataclasses import replace
-import math
 
 import torch
 from torch.nn import functional as F
@@ -53,11 +52,16 @@ from book_utils.workbench import check, check_parameters, diagram, figure
 from book_utils.workbench import get_tokenizer, rounded, show_table
 
 check_parameters("11_generation", globals())
+torch.set_num_threads(1)  # a model this small gains nothing from more
+
+# %% [markdown]
+# A *tokenizer* turns a text into ids and back. How it does that is the subject of a later section; until then an id is a number from 0 to V − 1, and a text is a row of ids. The *prompt* is the text that is to be continued.
+
+# %%
 tok = get_tokenizer(tokenizer)
 encoded = tok.encode(prompt)
 if len(encoded) < 2:
     raise ValueError(f"{prompt = } gives {len(encoded)} ids; at least 2 are needed")
-torch.set_num_threads(1)  # a model this small gains nothing from more
 V, C, T, n = tok.n_vocab, context_length, len(encoded), max_new_tokens
 cfg = GPTConfig(V, C, emb_dim, n_heads, n_layers)
 torch.manual_seed(seed)
@@ -66,7 +70,7 @@ ids = torch.tensor([encoded, torch.randint(V, (T,)).tolist()])  # [B, T]
 print(f"V = {V}, C = {C}, D = {emb_dim}, L = {n_layers} · ids {list(ids.shape)}")
 
 # %% [markdown]
-# The batch has two rows. The first is the prompt, turned into ids by a *tokenizer*; the second has as many ids, drawn at random. How words become ids is the subject of a later section; until then an id is a number from 0 to V − 1. The model is the one of chapter 7, with random weights, in float64.
+# The batch has two rows. The first is the prompt; the second has as many ids, drawn at random. The model is the one of chapter 7, with random weights, in float64.
 #
 # ## One step by hand
 #
@@ -78,19 +82,13 @@ logits = model(window)  # [B, min(T, C), V]
 last = logits[:, -1]  # [B, V]
 new = last.argmax(dim=-1, keepdim=True)  # [B, 1]
 longer = torch.cat([ids, new], dim=1)  # [B, T + 1]
-show_table(
-    ["step", "gives", "shape"],
-    [
-        ["crop", "[B, min(T, C)]", str(list(window.shape))],
-        ["forward", "[B, min(T, C), V]", str(list(logits.shape))],
-        ["last position", "[B, V]", str(list(last.shape))],
-        ["choose", "[B, 1]", str(list(new.shape))],
-        ["append", "[B, T + 1]", str(list(longer.shape))],
-    ],
-)
+steps = ["crop", "forward", "last position", "choose", "append"]
+gives = ["[B, min(T, C)]", "[B, min(T, C), V]", "[B, V]", "[B, 1]", "[B, T + 1]"]
+shapes = [str(list(x.shape)) for x in (window, logits, last, new, longer)]
+show_table(["step", "gives", "shape"], list(zip(steps, gives, shapes, strict=True)))
 
 # %% [markdown]
-# Choosing the largest score each time is called *greedy*. What is new is one id in each row. For the next one the text, now longer, goes round again. In the drawing t is its length so far, T at first.
+# The ids that the model reads are the *window*, at most C of them. `argmax` gives the place of the largest score, and choosing it each time is called *greedy*. What is new is one id in each row. For the next one the text, now longer, goes round again. In the drawing t is its length so far, T at first.
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
 S = min(T, C)
@@ -141,14 +139,18 @@ def write(model, ids, max_new_tokens, context_size):
     return ids
 
 
+# %% [markdown]
+# What was there must be unchanged, and the first new id must be the one that was found by hand.
+
+# %%
 greedy = write(model, ids, n, C)  # [B, T + n]
-print(list(ids.shape), "->", list(greedy.shape))
+print("ids", list(ids.shape), "->", list(greedy.shape))
 for row, text in enumerate(greedy):
     print(f"row {row}, new ids:", text[T:].tolist())
 assert torch.equal(greedy[:, :T], ids) and torch.equal(greedy[:, : T + 1], longer)
 
 # %% [markdown]
-# The library has this loop under upstream's name (upstream is the code of S. Raschka's book). The same operations in the same order must give the same ids; ids are whole numbers, so the comparison is exact.
+# The library has this loop under the name that it has upstream, in the code of S. Raschka's book. The same operations in the same order must give the same ids; ids are whole numbers, so the comparison is exact.
 
 # %%
 from book_utils import generate_text_simple
@@ -160,7 +162,7 @@ assert torch.equal(theirs, greedy)
 # %% [markdown]
 # ## Why the last position only
 #
-# The logits at position i are scores for the id at i + 1. For every position but the last that id is already there. And because no position sees a later one, a longer text changes nothing about the earlier positions: their logits come out again as they were in the step before.
+# The logits at position i are scores for the id at i + 1. For every position but the last that id is already there. And because no position sees a later one (the model is *causal*), a longer text changes nothing about the earlier positions: their logits come out again as they were in the step before.
 
 # %%
 with torch.no_grad():
@@ -189,9 +191,9 @@ show_table(["written", "shape", "ids"], rows)
 assert example.argmax().item() >= example.shape[1]  # no id at all
 
 # %% [markdown]
-# Without `dim` the batch is read as one long list, and the result is a place in that list: here 5, where ids end at 2. If that number is V or more, the next step refuses it. If the largest score of all stands in the first row, it is a legal id, and nobody notices that one id was chosen for the whole batch. Along `dim=0` the rows compete for each id, which gives V numbers; nothing complains when B and V are equal.
+# Without `dim` the batch is read as one long list, and the result is a place in that list: here 5, where ids end at 2. A number of V or more is refused at the next step. But if the largest score of all stands in the first row, the number is a legal id, and nobody notices that one id was chosen for the whole batch. Along `dim=0` the rows compete for each id, which gives V numbers; where B and V are equal, nothing complains.
 #
-# Slices slip in the same silent way.
+# Slices slip in the same silent way. Three of them, on a text of four ids in each of two rows:
 
 # %%
 text = torch.tensor([[10, 11, 12, 13], [20, 21, 22, 23]])  # [B, T]
@@ -204,7 +206,7 @@ assert torch.equal(text[:, -0:], text)
 #
 # ## The largest score
 #
-# Upstream's notebook takes a softmax before `argmax`; the script that collects the same code leaves it out. Do both choose the same id? On paper yes, for finite logits, since the exponential grows and the divisor is the same for all. In floating-point numbers two things can come between: values that are not finite, and rounding. First the former. `choose` is the library's step; it looks at the logits before it chooses.
+# Upstream's notebook takes a softmax before `argmax`; the script that collects the same code leaves it out. Do both choose the same id? On paper yes, for finite logits: the exponential keeps the order of the scores, and the divisor is the same for all. In floating-point numbers two things can come between: values that are not finite, and rounding. First the former. `choose` is the library's step; it looks at the logits before it chooses.
 
 # %%
 from book_utils import choose
@@ -257,11 +259,17 @@ print("softmax of 0, -200, -300 in float32:", far.tolist())
 #
 # ## Two switches
 #
-# `write` says nothing of the model's mode and nothing of gradients. What happens when a caller forgets them? The noisy model below has the same weights and a dropout rate of 0.5.
+# `write` says nothing of the model's mode, train or eval, and nothing of gradients. What happens when a caller forgets them? Take a model with the same weights and a dropout rate of 0.5.
 
 # %%
 noisy = GPTModel(replace(cfg, drop_rate=0.5)).double()
 noisy.load_state_dict(model.state_dict())
+print("dropout rate:", noisy.cfg.drop_rate)
+
+# %% [markdown]
+# It reads the window twice in each mode.
+
+# %%
 rows = []
 with torch.no_grad():
     for mode in ("train", "eval"):
@@ -303,22 +311,26 @@ with torch.no_grad():
     without, asks_not = kept_bytes(model, window)
 inputs = 7 * n_layers + 1  # of linear layers, in D: 1, 1, 1, 4 a block, 1 the head
 bound = 8 * window.numel() * emb_dim * inputs  # float64 has 8 bytes
-show_table(
-    ["", "logits ask for gradients", "bytes kept"],
-    [["as it is", asks, f"{bound:,} or more"], ["under no_grad", asks_not, without]],
-)
-# float32 has 4 bytes; B = 1, T = 1024, D = 768, L = 12
-gpt2 = 4 * 1024 * 768 * (7 * 12 + 1) / 2**20
-print(f"a full window of GPT-2 small in float32: {gpt2:.0f} MiB or more")
+rows = [["as it is", asks, f"{bound:,} or more"], ["under no_grad", asks_not, "0"]]
+show_table(["", "logits ask for gradients", "bytes kept"], rows)
 assert with_graph >= bound and without == 0 and asks and not asks_not
 
 # %% [markdown]
-# How much is kept depends on the PyTorch release, so the table states a lower bound that follows from the sizes: the gradient of a linear layer's weight needs the layer's input. The last line is the same bound for a full window of GPT-2 small. All of it is thrown away at the next step, because an id has no gradient: `argmax` cuts the graph. Nothing is wrong in the text, then; memory and time are spent for nothing. (Where somebody collects the logits of every step, the graphs are collected too.)
+# How much is kept depends on the PyTorch release, so the table states a lower bound that follows from the sizes: the gradient of a linear layer's weight needs the layer's input. Here is the same bound for one full window of GPT-2 small: T = 1024, D = 768, L = 12, and 4 bytes for a number in float32.
+
+# %%
+gpt2 = 4 * 1024 * 768 * (7 * 12 + 1) / 2**20
+print(f"a full window of GPT-2 small in float32: {gpt2:.0f} MiB or more")
+
+# %% [markdown]
+# All of it is thrown away at the next step, because an id has no gradient: `argmax` cuts the graph. Nothing is wrong in the text, then; memory and time are spent for nothing. (Where somebody collects the logits of every step, the graphs are collected too.)
 #
-# So before generating, `eval()` and `no_grad`; and afterwards? A function that generates in the middle of a training must give the model back as it was. A careless version looks at the mode of the whole model, and nothing else. (`contextmanager` makes of such a function something for a `with` line: what stands before `yield` runs on entering, what stands after it on leaving. An error in the block is raised at the `yield`, and the line after it is then not reached.) Try it on a model in which all modules train but one: the dropout of the embedding was switched off on purpose.
+# So before generating, `eval()` and `no_grad`; and afterwards? A function that generates in the middle of a training must give the model back as it was. A careless version looks at the mode of the whole model, and nothing else. (`contextmanager` makes of such a function something for a `with` line: what stands before `yield` runs on entering, what stands after it on leaving. An error in the block is raised at the `yield`, and the line after it is then not reached.)
 
 
 # %%
+from contextlib import contextmanager, suppress
+
 from book_utils import evaluating
 
 
@@ -331,6 +343,11 @@ def careless(model):
     model.train(was)
 
 
+# %% [markdown]
+# Try it, and `evaluating` from the library, on a model in which all modules train but one: the dropout of the embedding was switched off on purpose.
+
+
+# %%
 def in_training(model):
     """How many modules are in train mode."""
     return sum(module.training for module in model.modules())
@@ -341,32 +358,36 @@ rows = []
 for way in (careless, evaluating):
     for fails in (False, True):
         noisy.train().drop_emb.eval()
-        counts = [in_training(noisy)]
-        try:
-            with way(noisy):
-                if fails:
-                    raise RuntimeError("an error in the middle")
-        except RuntimeError:
-            pass
-        rows.append([way.__name__, fails, *counts, in_training(noisy)])
-header = ["way", "error in the middle?", "modules in train mode before", "after"]
-show_table(header, rows)
-
-# %%
+        before = in_training(noisy)
+        with suppress(RuntimeError), way(noisy):
+            if fails:
+                raise RuntimeError("an error in the middle")
+        rows.append([way.__name__, fails, before, in_training(noisy)])
+show_table(["way", "error in the middle?", "in train mode before", "after"], rows)
 modules = len(list(noisy.modules()))
 print("modules in all:", modules)
 assert [row[3] for row in rows] == [modules, 0, modules - 1, modules - 1]
+
+# %% [markdown]
+# The careless way switches the silent dropout on again, and after an error it leaves the whole model in eval mode, where a training would go on without dropout. `evaluating` notes each module's own mode first and gives it back in a `finally`. That holds the other way round too, where one module alone is in train mode; and gradients, off inside, are on again.
+
+# %%
 noisy.eval().drop_emb.train()  # the other way round: one module alone trains
 with evaluating(noisy):
     assert in_training(noisy) == 0 and not torch.is_grad_enabled()
 assert in_training(noisy) == 1 and noisy.drop_emb.training and torch.is_grad_enabled()
+print("modules in train mode afterwards:", in_training(noisy))
 
 # %% [markdown]
-# The careless way switches the silent dropout on again, and after an error it leaves the whole model in eval mode, where a training would go on without dropout. `evaluating` notes each module's own mode first and gives it back in a `finally`, also where one module alone was in train mode. Both loops of the library run inside it.
+# Both loops of the library, `generate_text_simple` above and `generate` below, run inside `evaluating`.
 #
 # ## Words
 #
-# A model knows ids alone. A *tokenizer* cuts a text into pieces and gives each piece its id; back again, it joins the pieces of the ids. The plainest one takes the bytes of the text's UTF-8 form, each byte one id, so V = 256. GPT-2's starts from the same 256 bytes and learned 50 000 merges from a collection of texts, one after the other: each joins the pair of neighbouring pieces that is the most frequent by then, two bytes at first, longer pieces later. (Before that the text is cut into words, numbers and signs, and no merge crosses such a cut.) With one id more for the end of a text V = 50 257. Common words are one piece there, and any text has ids, since every byte has one. (The method is byte pair encoding: Sennrich et al., 2016, for GPT-2 on bytes.) The model's V must be the tokenizer's or more; in the first cell they are equal.
+# A model knows ids alone. A tokenizer cuts a text into pieces and gives each piece its id; back again, it joins the pieces of the ids. The plainest one takes the bytes of the text's UTF-8 form, each byte one id, so V = 256.
+#
+# GPT-2's starts from the same 256 bytes and learned 50 000 merges from a collection of texts, one after the other: each joins the pair of neighbouring pieces that is the most frequent by then, two bytes at first, longer pieces later. (Before that the text is cut into words, numbers and signs, and no merge crosses such a cut.) This is *byte pair encoding* (Sennrich et al., 2016; on bytes, Radford et al., 2019). With one id more for the end of a text V = 50 257. Common words are one piece there, and any text has ids, since every byte has one.
+#
+# The model's V must be the tokenizer's or more; here they are equal.
 
 # %%
 first = encoded[:16]  # 16 at most
@@ -374,15 +395,20 @@ rows = [[place, i, repr(tok.decode([i]))] for place, i in enumerate(first)]
 show_table(["place", "id", "piece"], rows)
 print(f"{len(prompt)} characters, {T} ids")
 assert tok.decode(encoded) == prompt
+
+# %% [markdown]
+# A character outside ASCII takes several bytes, and half a character is no text: the sign � stands for it.
+
+# %%
 by_bytes = get_tokenizer("bytes")
 two = by_bytes.encode("é")
 halves = [by_bytes.decode([byte]) for byte in two]
 print("é in bytes:", two, "· one by one:", halves, "· together:", by_bytes.decode(two))
 
 # %% [markdown]
-# A character outside ASCII takes several bytes, and half a character is no text: the sign � stands for it. Who shows ids as they come must hold back such halves. With GPT-2's pieces it is the same, since a piece may end inside a character.
+# Who shows ids as they come must hold back such halves. With GPT-2's pieces it is the same, since a piece may end inside a character.
 #
-# Now the text of the model.
+# Now the text of the model, and beside it a measure of what the model knows. *Cross-entropy* is the mean of −ln p, where p is the probability that the model gives to the id that really comes next: 0 for one that is always sure and right, ln V for one to which all ids are alike. It is measured on the prompt, whose ids are known (on the part that fits into the window).
 
 # %%
 print("prompt: ", repr(prompt))
@@ -391,16 +417,16 @@ with torch.no_grad():
     scores, targets = model(window[:1])[0, :-1], window[0, 1:]  # [., V], [.]
 rows = [
     ["this model", F.cross_entropy(scores, targets).item()],
-    ["all ids alike: log V", math.log(V)],
+    ["all ids alike: ln V", math.log(V)],
 ]
-show_table(["the prompt's own next ids", "cross-entropy"], rows, format=".2f")
+show_table(["scores for the prompt's ids", "cross-entropy"], rows, format=".2f")
 
 # %% [markdown]
-# The loop ran to its end and wrote what was asked for. That shows that the call path works: encode, crop (where the text is longer than C), forward, choose, append, decode. It shows nothing of language. The model has random weights, and the table says what it knows: the loss of its scores on the prompt itself (on the part that fits into its window) is not far from that of a model for which all ids are alike. On average over such models it is somewhat above, since scores that know nothing are still unequal; for one short prompt it can fall on either side. Wrong logits would give a text that looks no different.
+# The loop ran to its end and wrote what was asked for. That shows that the call path works: encode, crop (where the text is longer than C), forward, choose, append, decode. It shows nothing of language. The model has random weights, and the table says what it knows: its cross-entropy is not far from that of a model to which all ids are alike. On average over such models it is somewhat above, since scores that know nothing are still unequal; for one short prompt it can fall on either side. Wrong logits would give a text that looks no different.
 #
 # ## When the text outgrows the window
 #
-# As long as the text has at most C ids, cropping does nothing. After that it drops an id at the left for each one that is appended at the right. Absolute positions count from the window's own beginning. Which position does each id have, step by step? A small window of C = 4 is enough to see it.
+# As long as the text has at most C ids, cropping does nothing. After that it drops an id at the left for each one that is appended at the right. GPT-2's positions are *absolute*, rows of a table that is counted from the window's own beginning. Which position does each id have, step by step? A small window of C = 4 is enough to see it.
 
 # %%
 rows = []
@@ -408,7 +434,7 @@ for length in range(3, 8):  # the text at five steps
     window_ids = list(range(length))[-4:]  # which places of the text are seen
     cells = [""] * 7
     for position, place in enumerate(window_ids):
-        cells[place] = str(position)
+        cells[place] = position
     rows.append([f"{length} ids", *cells])
 show_table(["text", *(f"id at {place}" for place in range(7))], rows)
 
@@ -426,28 +452,33 @@ wide.load_state_dict({**state, "pos_emb.weight": table})
 in_place = deepcopy(model)
 _ = in_place.load_state_dict({**state, "pos_emb.weight": table[3:]})
 
+# %% [markdown]
+# Five logits of the last position: of the cropped text; of another text whose last C ids are the same; of the longer table, which must change nothing by itself; of the same window at its places in the text; and of the whole text.
+
 # %%
 other = full.clone()
 other[:, :3] = (full[:, :3] + 1) % V  # other ids before the window
 with torch.no_grad():
-    cropped = model(full[:, -C:])[:, -1]  # [1, V]
     last_logits = {
-        "the window, cropped": cropped,
+        "the window, cropped": model(full[:, -C:])[:, -1],  # [1, V]
         "other ids before the window": model(other[:, -C:])[:, -1],
         "longer table, same window": wide(full[:, -C:])[:, -1],
         "the window at positions 3 to C + 2": in_place(full[:, -C:])[:, -1],
         "longer table, the whole text": wide(full)[:, -1],
     }
+
+# %%
+cropped = last_logits["the window, cropped"]
 rows = []
 for name, z in last_logits.items():
     gap = (z - cropped).abs().max().item()
     rows.append([name, "none" if gap < 1e-9 else f"{gap:.3f}"])
-show_table(["read by the model", "largest difference of the last logits"], rows)
+show_table(["read by the model", "difference from the first row"], rows)
 assert [row[1] == "none" for row in rows] == [True, True, True, False, False]
 assert torch.equal(last_logits["other ids before the window"], cropped)
 
 # %% [markdown]
-# The ids before the window have no influence at all; the logits are the same to the last bit. (The third row is the check that the longer table alone changes nothing.) The same window at other positions gives other logits, and so does the whole text. So a text cropped to C ids is not what a model with a longer context would read, in two respects. This does not say which text would be the better one, and the added rows are as random here as the others.
+# The numbers are the largest difference of any logit. The ids before the window have no influence at all; the logits are the same to the last bit. The same window at other positions gives other logits, and so does the whole text. So a text cropped to C ids is not what a model with a longer context would read, in two respects. This does not say which text would be the better one, and the added rows are as random here as the others.
 #
 # Why is the crop left to the loop? The model could do it silently. It refuses instead, so that whoever hands it C + 1 ids learns that one of them would go unread.
 
@@ -521,28 +552,31 @@ def distribution(logits, temperature=1.0, top_k=None, top_p=None):
 
 # %%
 settings = {
-    "temperature alone": {"temperature": temperature},
+    "temperature": {"temperature": temperature},
     "with top-k": {"temperature": temperature, "top_k": top_k},
     "with top-p": {"temperature": temperature, "top_p": top_p},
     "with both": {"temperature": temperature, "top_k": top_k, "top_p": top_p},
 }
+shaped = {name: distribution(fixed, **options) for name, options in settings.items()}
 print(f"temperature {temperature:g} · k = {top_k} · p = {top_p:g}")
-rows = []
-for name, options in settings.items():
-    p = distribution(fixed, **options)  # [V]
-    rows.append([name, (p > 0).sum().item(), str(rounded(p, 3))])
-show_table(["setting", "ids left", "probabilities"], rows)
-assert rows[1][1] == top_k and rows[3][1] <= min(rows[1][1], rows[2][1])
+columns = [rounded(p, 3) for p in shaped.values()]
+show_table(["id", *shaped], list(zip(range(8), *columns, strict=True)), ".3f")
+
+# %%
+left = {name: (p > 0).sum().item() for name, p in shaped.items()}
+show_table(["setting", "ids left"], [list(pair) for pair in left.items()])
+assert left["with top-k"] == top_k
+assert left["with both"] <= min(left["with top-k"], left["with top-p"])
 
 # %% [markdown]
-# `choose` should draw with exactly these probabilities. How can draws be compared with a distribution? By counting. Among N independent draws the share of one id differs from its probability by δ or more with a probability of at most 2 exp(−2Nδ²) (Hoeffding, 1963). For the N and δ of the next cell that is the number printed below: if a share is farther off, it was not chance. And an id that was cut must never come.
+# `choose` should draw with exactly these probabilities. How can draws be compared with a distribution? By counting. Among N independent draws the share of one id differs from its probability by δ or more with a probability of at most 2 exp(−2Nδ²) (Hoeffding, 1963). For the N and δ of the next cell that is the number printed below it: where a share is farther off, chance is ruled out for all practical purposes. And an id that was cut must never come.
 
 # %%
 N, delta = 100_000, 0.015
 draw = torch.Generator().manual_seed(seed)
 rows = []
 for name, options in settings.items():
-    p = distribution(fixed, **options)  # [V]
+    p = shaped[name]  # [V]
     drawn = choose(fixed.expand(N, -1), generator=draw, **options)  # [N, 1]
     counts = drawn.flatten().bincount(minlength=len(fixed))  # [V]
     off = (counts / N - p).abs().max().item()
@@ -557,7 +591,6 @@ assert all(row[1:] == [0, True] for row in rows)
 # %%
 from book_utils import generate
 
-
 state_before = torch.get_rng_state()
 texts = []
 for _ in range(2):
@@ -567,11 +600,17 @@ for _ in range(2):
 drawn, again = texts
 assert torch.equal(drawn, again)
 assert torch.equal(torch.get_rng_state(), state_before)
+print("twice the same text; the global generator is untouched")
+
+# %% [markdown]
+# And each new id, one step at a time:
+
+# %%
 with torch.no_grad():
     for end in range(T, T + n):
         likeliest = model(drawn[:, :end][:, -C:])[:, -1].topk(top_k).indices  # [B, k]
         assert (likeliest == drawn[:, end : end + 1]).any(dim=-1).all()
-print(f"twice the same; global generator untouched; all among the top {top_k}")
+print(f"every new id is among the {top_k} likeliest of its step")
 
 # %% [markdown]
 # `generate` is the library's second loop, with these settings. It has a cache, which [chapter 12](12_kv_cache.ipynb) builds, and the ids are the same with it and without, unless rounding decides a near tie; `use_cache=False` leaves it out. Where several logits equal the k-th, exactly k are kept, and PyTorch's `topk` does not promise which of them.
@@ -593,6 +632,7 @@ def cut_after(texts, eos_id, pad_id):
     return texts[:, : max(ends)], ends
 
 
+# %%
 eos_id = greedy[0, T + (n - 1) // 2].item()
 pad_id = (eos_id + 1) % V  # any id but that one, to tell them apart
 wanted, ends = cut_after(greedy, eos_id, pad_id)
@@ -642,6 +682,9 @@ def smallest_lead(model, text, context_size):
     return min(leads)
 
 
+# %% [markdown]
+# Three functions and the model as it is:
+
 # %%
 lead = smallest_lead(model, greedy, C)
 draw = torch.Generator().manual_seed(seed)
@@ -652,6 +695,12 @@ changes = {
     "a softmax inside": lambda z: z.softmax(dim=-1),
     "noise": lambda z: z + noise,
 }
+print(f"the smallest lead on the way: {lead:.1e}")
+
+# %% [markdown]
+# Each writes a text. Beside it stand the largest difference of its logits from those of the model, and the probability that it gives to the first new id of row 0.
+
+# %%
 rows = []
 for name, change in changes.items():
 
@@ -663,15 +712,12 @@ for name, change in changes.items():
         scores = changed(window)  # [B, min(T, C), V]
     off = (scores - logits).abs().max().item()
     rows.append([name, same, off, scores[0, -1].softmax(dim=-1).max().item()])
-
-# %%
-print(f"the smallest lead on the way: {lead:.1e}")
 header = ["model", "same text?", "largest difference", "probability of the choice"]
 show_table(header, rows, format=".2e")
 assert all(row[1] for row in rows) and all(row[2] > 0 for row in rows[1:])
 
 # %% [markdown]
-# Four equal texts, four models. (Where the first two differences are nearly the same, it is because all probabilities are small: both are then about the largest logit itself.) The last column, for the first new id of row 0, says what a text that is drawn would notice, and a greedy one does not. So an equal string is no proof of equal logits.
+# Four equal texts, four models. (Where the differences of the second and third row are nearly the same, it is because all probabilities are small: both are then about the largest logit itself.) The last column says what a text that is drawn would notice, and a greedy one does not. So an equal string is no proof of equal logits.
 #
 # Is a different string a proof of a mistake, then? Let two models differ by next to nothing, at a place where two scores are nearly equal. The logit of an id is the product of its row of the output head with the hidden vector h of the position. Let w be the row of the second-best id, so that its score is w · h. Adding δ h / (h · h) to w adds exactly δ to that score. The δ is chosen so that the score comes to stand 1e-9 below the best once, and 1e-9 above it once.
 
@@ -690,6 +736,10 @@ def with_second_at(gap):
     return copy
 
 
+# %% [markdown]
+# Both copies have nearly the same logits. Do they write the same?
+
+# %%
 below, above = with_second_at(-1e-9), with_second_at(1e-9)
 with torch.no_grad():
     off = (above(window) - below(window)).abs().max().item()
@@ -703,13 +753,19 @@ assert off < 1e-8 and texts[0][0] != texts[1][0]
 #
 # ## Prompts
 #
-# What may a prompt be? With 0 new ids the result is the prompt. A prompt longer than C is cropped like any text. The table lists what is refused: all but its last line before anything is computed; a broken weight shows only in the logits.
+# What may a prompt be? With 0 new ids the result is the prompt. A prompt longer than C is cropped like any text, so its last C ids alone give the same new ids.
 
 # %%
 assert torch.equal(generate(model, ids, 0), ids)
 from_long = generate(model, full, n, use_cache=False)[:, full.shape[1] :]
 from_window = generate(model, full[:, -C:], n, use_cache=False)[:, C:]
 assert torch.equal(from_long, from_window)
+print(f"from {full.shape[1]} ids and from the last {C} of them: the same new ids")
+
+# %% [markdown]
+# The next table lists what is refused: all but its last line before anything is computed; a broken weight shows only in the logits.
+
+# %%
 broken = deepcopy(model)
 with torch.no_grad():
     broken.final_norm.scale.fill_(nan)
@@ -737,7 +793,7 @@ print("the broken weight in generate_text_simple: no error, legal ids:", legal)
 assert len(rows) == len(calls) and legal
 
 # %% [markdown]
-# Rows of two lengths make no tensor. The usual way out is to fill the shorter ones up with a padding id, on the left or on the right, and to tell the model which ids do not count. This model cannot be told: it has no mask for padding, and its positions count from the left end of the tensor. What would padding do here? Take one row without its first id, so that one is missing.
+# Rows of two lengths make no tensor. The usual way out is to fill the shorter ones up with a padding id, on the left or on the right, and to tell the model which ids do not count. This model cannot be told: it has no mask for padding, and its positions count from the left end of the tensor. What would padding do here? Take one row without its first id, so that one is missing, and read it by itself, padded on the left, and padded on the right.
 
 # %%
 shorter = window[:1, 1:]  # [1, T'], one id too short
@@ -746,6 +802,11 @@ with torch.no_grad():
     by_itself = model(shorter)[:, -1]  # [1, V]
     left = model(torch.cat([pad, shorter], dim=1))  # [1, T' + 1, V]
     right = model(torch.cat([shorter, pad], dim=1))  # [1, T' + 1, V]
+
+# %% [markdown]
+# The loop takes the last position; for the row that is padded on the right, the last of its own ids stands one place before.
+
+# %%
 cases = {
     "padded on the left, last position": left[:, -1],
     "padded on the right, last position": right[:, -1],
@@ -755,7 +816,7 @@ rows = []
 for name, z in cases.items():
     gap = (z - by_itself).abs().max().item()
     rows.append([name, "none" if gap < 1e-9 else f"{gap:.3f}"])
-show_table(["row", "difference from the row by itself"], rows)
+show_table(["logits of", "difference from the row by itself"], rows)
 assert [row[1] == "none" for row in rows] == [False, False, True]
 
 # %% [markdown]
@@ -763,7 +824,7 @@ assert [row[1] == "none" for row in rows] == [False, False, True]
 #
 # ## The final form
 #
-# `book_utils.generation` has both loops. They are `write`, run inside `evaluating`, with the checks of the arguments; `generate` adds the settings, the end and the cache. All must write the ids that `write` has written, for a smaller window too. There is no tolerance: ids are whole numbers. What could make them differ is rounding at a near tie, and the leads here are far above rounding in float64, which is about 1e-16 of a value for each operation.
+# The module [book_utils/generation.py](../book_utils/generation.py) has both loops, `choose` and `evaluating`. The loops are `write`, run inside `evaluating`, with checks of the arguments; `generate` adds the settings, the end and the cache. All must write the ids that `write` has written, for a smaller window too. There is no tolerance: ids are whole numbers. What could make them differ is rounding at a near tie, and the leads here are far above rounding in float64, which is about 1e-16 of a value for each operation.
 
 # %%
 for size in (C, C // 2):
@@ -786,19 +847,19 @@ for size in (C, C // 2):
 #
 # | Symptom | Cause | How to tell | Mend |
 # |---|---|---|---|
-# | An id of V or more | `argmax` over the flattened batch | the shape of what it returns | `argmax(dim=-1)` |
-# | `cat` complains of the number of dimensions | `argmax` without `keepdim` gives `[B]` | print the shape | `keepdim=True`, or `[:, None]` |
-# | An error as soon as the text has C + 1 ids | no crop | the length of the input | `ids[:, -context_size:]` |
-# | The same id over and over, once the text is longer than C | the window is cut at the wrong end | print the window | a minus sign: the last ids |
-# | The text loses its beginning | the id is appended to the window | the length of the result | append to the whole text |
-# | Another text at each call, without drawing | dropout is on | `model.training` | `evaluating(model)` |
-# | Training has no dropout after a sample | the mode was not given back | count the modules in train mode | `evaluating(model)` |
-# | Memory grows with each step | logits kept with their graphs | `logits.requires_grad` | `torch.no_grad()` |
-# | The same id for ever, whatever the prompt | NaN in the logits | `logits.isfinite().all()` | find the weight; use `generate` |
-# | NaN at a very small temperature | logits divided by it overflow | the largest of `logits / temperature` | subtract the largest first; 0 for greedy |
-# | The � sign in the text | a character cut in half, or random ids | decode the whole | wait for the next id |
-# | Another text on another machine, at the same seed | draws, or a near tie | compare the logits | nothing to mend; test logits with a tolerance |
-# | Rows in a batch differ from the same rows alone | padding without a mask | run one row alone | one call for each length |
+# | Generation chooses an id of V or more | `argmax` without `dim` runs over the flattened batch | print the shape of what it returns; it should be `[B]` | `argmax(dim=-1)` |
+# | In the generating loop `torch.cat` complains of the number of dimensions | `argmax` without `keepdim` gives `[B]` where `[B, 1]` is needed | print the shape of the new ids | `keepdim=True`, or `[:, None]` |
+# | Generation fails as soon as the text has context_length + 1 ids | the text is not cropped to the window | print the length of the model's input | `ids[:, -context_size:]` |
+# | The same id over and over, once the text is longer than the window | the window is cut at the wrong end | print the window; it should end with the newest id | a minus sign: `ids[:, -context_size:]` |
+# | A generated text loses its beginning | the new id is appended to the window | look at the length of the result | append to the whole text |
+# | Greedy generation gives another text at each call | dropout is on | print `model.training` | generate inside `evaluating(model)`, or call `model.eval()` |
+# | Training goes on without dropout after a text was generated | the mode was not given back | count the modules in train mode | generate inside `evaluating(model)` |
+# | Memory grows with each generated id | the logits are kept, and with them their graphs | `logits.requires_grad` is True | `torch.no_grad()` |
+# | The same id for ever, whatever the prompt | NaN in the logits, which `argmax` counts as the largest | `logits.isfinite().all()` | find the broken weight; use `generate`, which refuses |
+# | NaN when drawing at a very small temperature | the divided logits overflow | print the largest of `logits / temperature` | subtract the largest logit first; for greedy choice use temperature 0 |
+# | The sign � in a generated text | a character that is cut in half, or ids that are no text | decode the whole text | wait for the next id before showing it |
+# | Another text on another machine, at the same seed | draws differ between machines, or two logits are nearly tied | compare the logits | nothing to mend; test logits with a tolerance |
+# | The rows of a batch give other logits than the same rows alone | padding without a mask | run one row alone | one call for each length of prompt |
 #
 # ## Exercises
 #

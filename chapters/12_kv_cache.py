@@ -45,7 +45,6 @@ import torch
 from torch.nn import functional as F
 
 from book_utils import GPTConfig, GPTModel, KVCache, generate, get_config
-from book_utils import parameter_formula
 from book_utils.parity import stir
 from book_utils.workbench import check, check_parameters, figure, show_table
 
@@ -53,10 +52,14 @@ check_parameters("12_kv_cache", globals())
 if num_tokens > context_length - 3:
     raise ValueError(f"{num_tokens = } leaves less than 3 of {context_length = }")
 torch.set_num_threads(1)  # a model this small gains nothing from more
-# The rest keeps its default: no dropout, no QKV bias, two separate tables.
-cfg = GPTConfig(vocab_size, context_length, emb_dim, n_heads, n_layers)
+
+# %% [markdown]
+# The model of this chapter has random weights. `stir` (from [chapter 9](09_parity.ipynb)) moves every parameter a little, so that no scale is 1 and no shift is 0. Nothing is trained here, so no parameter asks for a gradient.
+
+# %%
 V, C, D, H, L = vocab_size, context_length, emb_dim, n_heads, n_layers
 B, T = batch_size, num_tokens
+cfg = GPTConfig(V, C, D, H, L)  # else as by default: no dropout, no QKV bias, untied
 
 
 def build(cfg):
@@ -65,17 +68,19 @@ def build(cfg):
     return stir(GPTModel(cfg).double(), seed).eval().requires_grad_(False)
 
 
+# %% [markdown]
+# The loop of chapter 11 gives the model all ids so far, reads the logits at the last position, appends one id, and begins again with one id more. A text of random ids stands for what it has written: which ids they are does not matter here. The *prompt* is its beginning.
+
+# %%
 model = build(cfg)
 text = torch.randint(V, (B, C))  # [B, C], as many ids as the window holds
 prompt = text[:, :T]  # [B, T]
 print("text", list(text.shape), "· prompt", list(prompt.shape))
 
 # %% [markdown]
-# The loop of chapter 11 gives the model all ids so far, reads the logits at the last position, appends one id, and begins again with one id more. A text of random ids stands for what it has written: which ids they are does not matter here. `stir` (from [chapter 9](09_parity.ipynb)) moves every parameter a little, so that no scale is 1 and no shift is 0. Nothing is trained in this chapter, so no parameter asks for a gradient.
-#
 # ## What is computed twice
 #
-# Take two consecutive steps: one on the T ids of the prompt, the next on T + 1. In every layer `qkv` makes a query, a key and a value of each position. A hook, as in chapter 9, keeps them. How much of the first step does the second compute again? For contrast a third run has another id at the very start.
+# Take two consecutive steps: one on the T ids of the prompt, the next on T + 1. In every layer `qkv` makes a query, a key and a value of each position. A hook ([chapter 1](01_shell.ipynb)) keeps them.
 
 
 # %%
@@ -92,11 +97,19 @@ def projections(model, ids):
     return kept
 
 
+# %% [markdown]
+# Two ways to the same number round in different orders, which in float64 makes a difference of about 1e-14 in these models; a real difference is many orders larger. The limit between the two is 1e-10 throughout this chapter.
+
+
+# %%
 def difference(a, b):
     """The largest difference, or a remark where it is no more than rounding."""
     largest = (a - b).abs().max().item()
     return "below 1e-10" if largest < 1e-10 else largest
 
+
+# %% [markdown]
+# How much of the first step does the second compute again? For contrast a third run has another id at the very start.
 
 # %%
 longer = text[:, : T + 1]  # [B, T + 1]
@@ -113,8 +126,6 @@ assert [row[2] == "below 1e-10" for row in rows] == [True] + [False] * (L - 1)
 assert difference(model(prompt), model(longer)[:, :T]) == "below 1e-10"
 
 # %% [markdown]
-# The limit is 1e-10 throughout this chapter. Two ways to the same number round in different orders, which in float64 makes a difference of about 1e-14 in these models; a real difference is many orders larger.
-#
 # The first column says that nothing at the T old positions has changed, in any layer. It is causality once more: no position depends on a later id ([chapter 7](07_gpt_model.ipynb) shows it for the logits). So of the T + 1 queries, keys and values only those of the new position are new.
 #
 # The second column looks at the positions *after* the replaced id. In layer 1 they are the same, because the first keys and values depend on nothing but a position's own id and place. From layer 2 on they differ: what enters there has been through attention and has seen the start. That will matter at the end of the window.
@@ -127,7 +138,7 @@ assert difference(model(prompt), model(longer)[:, :T]) == "below 1e-10"
 #
 # ## A plain cache
 #
-# Here is a forward pass written out with the model's own modules, for T new ids after the tokens that are kept. `kept` holds two tensors for each layer. Two lines are new: the positions go on where the kept tokens end, and keys and values are joined to those of before.
+# Keys and values that are kept from step to step are a *key-value cache*. The plainest one is a list with two tensors for each layer, at first with no tokens in them.
 
 
 # %%
@@ -137,24 +148,39 @@ def empty_cache():
     return [[nothing, nothing] for _ in range(L)]
 
 
+# %% [markdown]
+# With it, attention for T new positions, with the model's own modules. One line is new: keys and values are joined to those of before. The queries are not.
+
+
+# %%
+def attend(att, x, layer, mask=None):
+    """[B, T, D] -> [B, T, D]; the new keys and values are added to `layer`."""
+    B, T, _ = x.shape
+    qkv = att.qkv(x).view(B, T, 3, H, D // H)
+    query, *new = qkv.permute(2, 0, 3, 1, 4)  # three times [B, H, T, D/H]
+    layer[:] = [torch.cat(pair, dim=2) for pair in zip(layer, new, strict=True)]
+    keys, values = layer  # [B, H, past + T, D/H]
+    scores = query @ keys.transpose(2, 3) / (D // H) ** 0.5  # [B, H, T, past + T]
+    if mask is not None:  # True where a query may look
+        scores = scores.masked_fill(~mask, -torch.inf)
+    context = scores.softmax(dim=-1) @ values  # [B, H, T, D/H]
+    return att.out_proj(context.transpose(1, 2).reshape(B, T, D))
+
+
+# %% [markdown]
+# The rest of the forward pass is the model's, with one more difference: the positions go on where the kept tokens end.
+
+
+# %%
 def plain_forward(model, ids, kept, start=None, mask=None):
     """Logits [B, T, V] of T new ids; their keys and values are added to `kept`."""
-    B, T = ids.shape
+    T = ids.shape[1]
     assert T == 1 or mask is not None  # several ids would see each other's future
     past = kept[0][0].shape[2]  # the tokens so far
     positions = torch.arange(T) + (past if start is None else start)  # [T]
     x = model.tok_emb(ids) + model.pos_emb(positions)  # [B, T, D]
     for block, layer in zip(model.trf_blocks, kept, strict=True):
-        qkv = block.att.qkv(block.norm1(x)).view(B, T, 3, H, D // H)
-        query, *new = qkv.permute(2, 0, 3, 1, 4)  # three times [B, H, T, D/H]
-        pairs = zip(layer, new, strict=True)
-        layer[:] = [torch.cat(pair, dim=2) for pair in pairs]  # [B, H, past + T, D/H]
-        keys, values = layer
-        scores = query @ keys.transpose(2, 3) / (D // H) ** 0.5  # [B, H, T, past + T]
-        if mask is not None:  # True where a query may look
-            scores = scores.masked_fill(~mask, -torch.inf)
-        context = scores.softmax(dim=-1) @ values  # [B, H, T, D/H]
-        x = x + block.att.out_proj(context.transpose(1, 2).reshape(B, T, D))
+        x = x + attend(block.att, block.norm1(x), layer, mask)  # [B, T, D]
         x = x + block.ff(block.norm2(x))  # [B, T, D]
     return model.out_head(model.final_norm(x))  # [B, T, V]
 
@@ -175,14 +201,16 @@ def one_by_one(place):
     return torch.cat(logits, dim=1)
 
 
-# %%
 full = model(text)  # [B, C, V], without a cache: every position at once
+
+# %%
+places = {
+    "the number of tokens so far": lambda past: past,
+    "0, as for any input": lambda past: 0,
+    "one skipped after the first": lambda past: past + (past > 0),
+}
 rows = []
-for name, place in [
-    ("the number of tokens so far", lambda past: past),
-    ("0, as for any input", lambda past: 0),
-    ("one skipped after the first", lambda past: past + (past > 0)),
-]:
+for name, place in places.items():
     logits = one_by_one(place)
     at_first = difference(logits[:, :1], full[:, :1])
     rows.append([name, at_first, difference(logits[:, 1:], full[:, 1:-1])])
@@ -227,20 +255,20 @@ assert torch.equal(patterns["is_causal=True"], torch.ones_like(right).tril())
 drawn = {name: patterns[name] for name in ("tril(diagonal=past)", "is_causal=True")}
 with figure(
     "chunk_mask",
-    alt=f"Two grids of {new} queries and {past + new} keys: with the shifted diagonal each new query sees all kept keys and the new ones up to its own; with is_causal=True the triangle starts in the upper left corner.",
+    alt=f"Two grids of {new} queries and {past + new} keys: above, with the shifted diagonal, each new query sees all kept keys and the new ones up to its own; below, with is_causal=True, the triangle starts in the upper left corner.",
     words=[
-        f"Each grid has {new} rows, the new queries at the positions {past} to {past + new - 1}, and {past + new} columns, the keys at the positions 0 to {past + new - 1}. A vertical line parts the {past} kept keys from the new.",
+        f"Each grid has {new} rows, the new queries at the positions {past} to {past + new - 1}, and {past + new} columns, the keys at the positions 0 to {past + new - 1}. A vertical line parts the {past} kept keys from the new. A cross on a grey ground marks a key that is seen.",
         *(
             f"{name}: the rows see {', '.join(map(str, mask.sum(1).tolist()))} keys."
             for name, mask in drawn.items()
         ),
-        "On the left, the right mask: everything that is kept, and a triangle over the new keys.",
-        "On the right the triangle starts at key 0, so the first query sees the first key alone, and no query sees its own key.",
+        "Above, the mask that is needed: everything that is kept, and a triangle over the new keys.",
+        "Below, the triangle starts at key 0, so the first query sees the first key alone, and no query sees its own key.",
     ],
     data={name: mask.int() for name, mask in drawn.items()},
-    size=(7.2, 2.6),
-    ncols=2,
-    sharey=True,
+    size=(5.2, 4.4),
+    nrows=2,
+    sharex=True,
 ) as axes:
     for ax, (name, mask) in zip(axes, drawn.items(), strict=True):
         ax.imshow(mask.int().tolist(), cmap="Greys", vmin=0, vmax=2.4)
@@ -250,14 +278,14 @@ with figure(
                 ax.text(s, t, sign, ha="center", va="center")
         ax.axvline(past - 0.5, color="black", linewidth=1.5)
         ax.set_title(name, fontsize=12)
-        ax.set(xlabel="position of the key", xticks=range(past + new))
+        ax.set(xticks=range(past + new), ylabel="position of\nthe query")
         ax.set_yticks(range(new), [str(past + t) for t in range(new)])
         ax.grid(False)
         ax.tick_params(length=0)
-    axes[0].set_ylabel("position of\nthe query")
+    axes[-1].set_xlabel("position of the key")
 
 # %% [markdown]
-# `is_causal=True` counts from the upper left corner, as PyTorch's documentation says. (GPT-2's own code counts its mask "from the lower right corner", which is the right way here; PyTorch's name for that mask is `torch.nn.attention.bias.causal_lower_right`.) So after a prompt it lets the first new query see the very first key and nothing else. Now the same three masks in the plain cache: a prefix, then the chunk.
+# A cross marks a key that is seen; the vertical line parts the kept keys from the new ones. `is_causal=True` counts from the upper left corner, as PyTorch's documentation says. (GPT-2's own code counts its mask "from the lower right corner", which is the right way here; PyTorch's name for that mask is `torch.nn.attention.bias.causal_lower_right`.) So after a prompt it lets the first new query see the very first key and nothing else. Now the same three masks in the plain cache: a prefix, then the chunk.
 
 # %%
 chunk = text[:, past : past + new]  # [B, 3]
@@ -277,7 +305,7 @@ assert [row[2] == "below 1e-10" for row in rows] == [True, False, False]
 #
 # ## The final form
 #
-# The plain cache joins tensors, and each `torch.cat` copies everything that is kept, for every new id. `book_utils.KVCache` makes room once, `[L, B, H, max_length, D/H]` for keys and the same for values, and writes into it. A number, `length`, says how many places count. The caller makes it and hands it to the model; the model keeps nothing of it.
+# The plain cache joins tensors, and each `torch.cat` copies everything that is kept, for every new id. `KVCache`, which the module [book_utils/kv_cache.py](../book_utils/kv_cache.py) holds, makes room once, `[L, B, H, max_length, D/H]` for keys and the same for values, and writes into it. A number, `length`, says how many places count. The caller makes it and hands it to the model; the model keeps nothing of it.
 #
 # The first call, with the whole prompt, is often called *prefill*. Then come steps of one id, or chunks. However the text is cut, the logits should be those of the full pass, to 1e-10 for the reason given above.
 
@@ -292,6 +320,8 @@ splits = {
     "the prompt, then the rest": [T, C - T],
     "1, 2, 3, … ids": growing,
 }
+
+# %%
 rows = []
 for name, sizes in splits.items():
     cache = KVCache(cfg, batch_size=B, dtype=torch.float64)
@@ -301,7 +331,7 @@ show_table(["the text in chunks", "calls", "length", "logits differ by"], rows)
 assert all(row[2:] == [C, "below 1e-10"] for row in rows)
 
 # %% [markdown]
-# What it holds is what the plain cache holds. And the model has no memory of any of this: no buffer, no other names in its state dict, and, besides the parameters, no tensor and no cache among the attributes of any module.
+# What it holds is what the plain cache holds.
 
 # %%
 kept = empty_cache()
@@ -310,11 +340,17 @@ for past in range(C):
 for number, (keys, values) in enumerate(kept):
     assert difference(cache.keys[number], keys) == "below 1e-10"
     assert difference(cache.values[number], values) == "below 1e-10"
+print("keys, and values, in all layers:", list(cache.keys.shape))
+
+# %% [markdown]
+# And the model has no memory of any of this: no buffer, no other names in its state dict, and, besides the parameters, no tensor and no cache among the attributes of any module.
+
+# %%
 attributes = [value for module in model.modules() for value in vars(module).values()]
 assert not any(isinstance(value, (torch.Tensor, KVCache)) for value in attributes)
 assert list(model.state_dict()) == list(GPTModel(cfg).state_dict())
 buffers = len(list(model.buffers()))
-print("keys", list(cache.keys.shape), "· buffers of the model:", buffers)
+print("buffers of the model:", buffers, "· caches among its attributes: 0")
 assert buffers == 0
 
 # %% [markdown]
@@ -331,6 +367,8 @@ rest = text[:, T:]  # [B, C - T]
 trainable, broken = deepcopy(model).requires_grad_(True), deepcopy(model)
 broken.trf_blocks[-1].ff = None
 deeper = replace(cfg, n_layers=L + 1)
+
+# %%
 calls = {
     "too many tokens": (model, text[:, : C - T + 1], held),
     "another number of texts": (model, text[:1, :1].repeat(B + 1, 1), held),
@@ -423,6 +461,7 @@ new = (text[:, :1] + 1) % V  # [B, 1], the id after the full window
 window = torch.cat([text[:, 1:], new], dim=1)  # [B, C], what the loop crops to
 
 
+# %%
 def compared(model):
     """Slid against fresh: the moved keys layer by layer, then the logits of `new`."""
     (moved, logits), (fresh, wanted) = slid(model, text, new), filled(model, window)
@@ -441,7 +480,7 @@ def without_positions(model):
 names = [*(f"moved keys of layer {number}" for number in range(1, L + 1)), "logits"]
 columns = compared(model), compared(without_positions(model))
 rows = [list(row) for row in zip(names, *columns, strict=True)]
-show_table(["slid cache against a fresh one", "with positions", "without"], rows)
+show_table(["slid against fresh, difference of", "with positions", "without"], rows)
 assert not any(row[1] == "below 1e-10" for row in rows)
 assert [row[2] == "below 1e-10" for row in rows] == [True] + [False] * L
 
@@ -493,13 +532,14 @@ assert kept == [T] + [1 if length <= C else C for length in lengths[1:]]
 
 # %%
 rows = []
-for name, part in [
-    ("the text fits", slice(fits)),
-    ("the window moves", slice(fits, n)),
-]:
+for name, part in {
+    "the text fits": slice(fits),
+    "the window moves": slice(fits, n),
+}.items():
     a, b = without[part], kept[part]
-    rows.append([name, len(a), sum(a), sum(b), f"{sum(a) / sum(b):.1f}"])
-show_table(["while", "new ids", "without", "with the cache", "ratio"], rows)
+    rows.append([name, len(a), sum(a), sum(b), sum(a) / sum(b)])
+header = ["while", "new ids", "positions without", "with the cache", "ratio"]
+show_table(header, rows, format=".1f")
 
 # %% [markdown]
 # The ids are the same in both runs. While the text fits, the first step with the cache computes the T positions of the prompt and each later one a single position, $T + n - 1$ for n new ids; without it the sum is $nT + n(n-1)/2$. Beyond the window both compute C positions for each id, and the gain is gone.
@@ -539,7 +579,7 @@ with figure(
 #
 # $$2 \cdot L \cdot B \cdot C \cdot D \cdot \text{bytes of one number}.$$
 #
-# H does not appear. The formula is compared with what the storage of this chapter's cache really takes, and, for the tiny configuration and the four sizes of GPT-2, with caches on the meta device, which allocates nothing. Beside it stand the bytes of the weights ([chapter 8](08_counting.ipynb)), counted as this book counts them, untied and without QKV bias.
+# H does not appear. The formula is compared with what the storage of this chapter's cache really takes.
 
 
 # %%
@@ -554,20 +594,23 @@ stored = sum(x.untyped_storage().nbytes() for x in (cache.keys, cache.values))
 print(f"this chapter's cache, float64, B = {B}: {stored:,} bytes")
 assert stored == cache.nbytes == cache_bytes(cfg, B, 8)
 
+# %% [markdown]
+# For the tiny configuration and the four sizes of GPT-2 it is compared with caches on the meta device, where a tensor has a shape and takes no memory ([chapter 8](08_counting.ipynb)). The table is in MiB, 2²⁰ bytes, for the cache of one full text, and beside it for the weights, counted as this book counts them, untied and without QKV bias.
+
 # %%
+from book_utils import parameter_formula
+
 rows = []
 for name in ("tiny", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"):
     sizes = get_config(name)
-    mebibytes = []
-    for dtype in (torch.bfloat16, torch.float32):
-        on_meta = KVCache(sizes, 1, dtype=dtype, device="meta")
-        assert on_meta.nbytes == cache_bytes(sizes, 1, dtype.itemsize)
-        mebibytes.append(on_meta.nbytes / 2**20)
-    weights = 4 * parameter_formula(sizes)
-    texts = -(-weights // cache_bytes(sizes, 1, 4))  # rounded up
-    rows.append([name, *mebibytes, weights / 2**20, texts])
-header = ["model", "MiB of one text, bfloat16", "float32", "weights, float32"]
-show_table([*header, "texts that weigh as much"], rows, format=",.3f")
+    types = (torch.bfloat16, torch.float32)
+    half, single = (KVCache(sizes, 1, dtype=t, device="meta").nbytes for t in types)
+    assert (half, single) == (cache_bytes(sizes, 1, 2), cache_bytes(sizes, 1, 4))
+    weights = 4 * parameter_formula(sizes)  # bytes in float32
+    texts = -(-weights // single)  # rounded up
+    rows.append([name, half / 2**20, single / 2**20, weights / 2**20, texts])
+header = ["model", "cache, bfloat16", "float32", "weights, float32", "texts as heavy"]
+show_table(header, rows, format=",.3f")
 
 # %% [markdown]
 # For one text the cache is smaller than the weights in each of these. But the weights are there once and serve all texts, whereas every text has a cache of its own. The last column says from how many full texts on the caches take as much memory as the weights, both in float32. (GPT-2's own weights are tied, and fewer texts outweigh them.) With many texts at once the caches can take more than the model. And they must be read again at every step; to make that cheaper, Shazeer (2019) lets all heads share one key and one value (*multi-query attention*), which divides the cache by H. That is another model, and has to be trained as one.
@@ -580,7 +623,18 @@ show_table([*header, "texts that weigh as much"], rows, format=",.3f")
 #
 # $$\underbrace{2T\,(12 L D^2 + V D)}_{\text{linear layers}} + \underbrace{4 L T S D}_{\text{attention}}$$
 #
-# The first term uses every weight of the linear layers once for each position; the second is the scores and the weighted sums, $2TSD$ each. PyTorch can count the same while a model runs. It is asked for attention's plain form here, whose products the counter sees, masked pairs included; a fused form may hide them or skip some.
+# The first term uses every weight of the linear layers once for each position; the second is the scores and the weighted sums, $2TSD$ each in a layer.
+
+
+# %%
+def operations(cfg, T, S):
+    """The formula, for one text."""
+    V, D, L = cfg.vocab_size, cfg.emb_dim, cfg.n_layers
+    return 2 * T * (12 * L * D**2 + V * D) + 4 * L * T * S * D
+
+
+# %% [markdown]
+# PyTorch can count the same while a model runs. It is asked for attention's plain form here, whose products the counter sees, masked pairs included; a fused form may hide them or skip some.
 
 # %%
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -594,12 +648,6 @@ def counted(model, ids, cache=None):
     return counter.get_total_flops()
 
 
-def operations(cfg, T, S):
-    """The formula, for one text."""
-    V, D, L = cfg.vocab_size, cfg.emb_dim, cfg.n_layers
-    return 2 * T * (12 * L * D**2 + V * D) + 4 * L * T * S * D
-
-
 # %%
 rows = []
 for t in sorted({2, C // 2, C}):  # tokens, the new one included
@@ -607,9 +655,9 @@ for t in sorted({2, C // 2, C}):  # tokens, the new one included
     without = counted(model, text[:1, :t])
     kept = counted(model, text[:1, t - 1 : t], cache)
     assert (without, kept) == (operations(cfg, t, t), operations(cfg, 1, t))
-    rows.append([t, without, kept, f"{without / kept:.1f}"])
+    rows.append([t, without, kept, without / kept])
 header = ["tokens so far", "operations without", "with the cache", "ratio"]
-show_table(header, rows, int_format=",")
+show_table(header, rows, format=".1f", int_format=",")
 
 # %% [markdown]
 # Formula and counter agree to the last operation. The ratio is the number of tokens exactly, since both terms have the factor T. (The loop reads the last logits alone, and a model could apply its head to the last position only. Then a step without a cache would be cheaper than is counted here, by the share that the head has in it, and the ratio smaller.) The figure applies the formula to GPT-2 small; the marks are counted, by running the model on the meta device, where shapes are enough.
@@ -659,21 +707,25 @@ with figure(
 # Operations are not seconds. A cached step reads the weights and the whole cache to compute one position, so it can wait for memory more than for arithmetic (Shazeer, 2019; Pope et al., 2022), and the time that is saved is not the ratio of the curves. It depends on the machine, so this page states none. `timing = True` measures a ratio on yours, on one thread and with a larger model, since in one as small as this chapter's the calls themselves take most of the time.
 
 # %%
-if timing:
-    from statistics import median
-    from time import perf_counter
+from statistics import median
+from time import perf_counter
 
-    torch.manual_seed(seed)
+
+def seconds(model, use_cache):
+    """How long it takes to write 255 ids."""
+    before = perf_counter()
+    generate(model, torch.zeros(1, 1, dtype=torch.long), 255, use_cache=use_cache)
+    return perf_counter() - before
+
+
+# %%
+if timing:
     larger = GPTModel(GPTConfig(256, 256, 256, 4, 4))
-    begin = torch.zeros(1, 1, dtype=torch.long)
-    seconds = {False: [], True: []}
-    for _ in range(5):  # by turns, so that both meet the same disturbances
-        for use_cache, times in seconds.items():
-            before = perf_counter()
-            generate(larger, begin, 255, use_cache=use_cache)
-            times.append(perf_counter() - before)
-    ratio = median(seconds[False]) / median(seconds[True])
-    print(f"255 ids: {ratio:.1f} times as long without the cache")
+    pairs = [
+        (seconds(larger, False), seconds(larger, True)) for _ in range(5)
+    ]  # by turns
+    without, kept = (median(times) for times in zip(*pairs, strict=True))
+    print(f"255 ids: {without / kept:.1f} times as long without the cache")
 else:
     print("nothing was timed; set timing = True for a ratio of times")
 
@@ -695,6 +747,8 @@ def both(prompt, n, **options):
 # %%
 above = torch.cat([text, window[:, -3:]], dim=1)  # [B, C + 3]
 eos_id = generate(model, prompt, 3)[0, -1].item()  # the first text writes it soon
+
+# %%
 cases = {
     "prompt of T, the window just full": (prompt, C - T, {}),
     "one id farther": (prompt, C - T + 1, {}),
@@ -717,11 +771,11 @@ for name, (ids, n, options) in cases.items():
 show_table(["case", "ids in the prompt", "new ids, at most", "same ids"], rows)
 assert all(row[3] for row in rows)
 
+# %% [markdown]
+# What is refused without a cache is refused with it, in the same words.
+
 # %%
-for name, ids in [
-    ("an empty prompt", prompt[:, :0]),
-    ("an id outside", prompt * 0 + V),
-]:
+for name, ids in {"no ids": prompt[:, :0], "an id outside": prompt * 0 + V}.items():
     messages = []
     for use_cache in (False, True):
         try:
@@ -732,23 +786,23 @@ for name, ids in [
     print(f"{name}: {messages[0]}")
 
 # %% [markdown]
-# "The same ids" has a condition. The logits agree to rounding and not bit by bit, because products of other shapes add in other orders. Where the two largest logits are closer than that, the runs may choose differently, and from there on write different texts. A draw can part in the same way, where the random number falls beside the border of two ids, or where a cut by k or p does. In float64 such a tie is very unlikely; in bfloat16, with two to three decimal digits, it is far less so. Neither of the two is wrong then.
+# “The same ids” has a condition. The logits agree to rounding and not bit by bit, because products of other shapes add in other orders. Where the two largest logits are closer than that, the runs may choose differently, and from there on write different texts. A draw can part in the same way, where the random number falls beside the border of two ids, or where a cut by k or p does. In float64 such a tie is very unlikely; in bfloat16, with two to three decimal digits, it is far less so. Neither of the two is wrong then.
 #
 # ## When it goes wrong
 #
 # | Symptom | Cause | How to tell | Mend |
 # |---|---|---|---|
-# | The first new id is right, then the text decays | positions start at 0 for each input | compare the second step with a full pass | positions from the number of kept tokens |
-# | `index out of range` at the last place of the window | positions off by one | the same | count the kept tokens before adding |
-# | Prompt and single ids work, chunks do not | `is_causal=True` whenever T > 1, which is right only with nothing kept | compare one chunk of 3 | a triangle shifted by `past` |
-# | Logits inside a chunk depend on later ids of the chunk | no mask | change its last id, compare the positions before | the same |
-# | A new text goes on with an old one | a cache inside the model that was not emptied | run the same prompt twice | one cache for each text, made by the caller |
-# | Right at first, wrong after a training step | stale keys and values | fill again and compare | a new cache when weights change |
-# | Other ids from token C + 1 on | the cache was slid | compare with the cropped text | fill again |
-# | Slow again after C tokens | it is filled again at each step | count positions | a larger C, or a model made for a moving window |
-# | Out of memory with many texts | the cache grows with B and C | 2·L·B·C·D·bytes | fewer or shorter texts, a smaller type |
-# | The memory grows with every step in your own loop | gradients are recorded | `requires_grad` of the keys | `torch.no_grad()` |
-# | Other ids in bfloat16 than without a cache | a near tie, decided by rounding | the two largest logits; float64 | nothing is wrong |
+# | With a cache the first new id is right, then the text decays | positions start at 0 for each input | compare the logits of the second step with a full pass | count positions on from the number of kept tokens |
+# | With a cache `index out of range` at the last place of the window | positions are off by one | compare the logits of the second step with a full pass | take the number of kept tokens before the new ones are added |
+# | With a cache a prompt and single ids work, several ids at a time do not | `is_causal=True` whenever T > 1, which is right only with nothing kept | compare the logits of a chunk of 3 ids with a full pass | a triangle whose diagonal is shifted by the number of kept tokens |
+# | With a cache the logits inside a chunk depend on later ids of the chunk | no mask | change the last id of the chunk and compare the positions before it | a triangle whose diagonal is shifted by the number of kept tokens |
+# | A new text goes on with an old one | a cache inside the model was not emptied | run the same prompt twice and compare | one cache for each text, made by the caller |
+# | Cached generation is right at first, wrong after a training step | the kept keys and values belong to old weights | fill the cache again and compare | a new cache when weights change |
+# | With a cache other ids from token context_length + 1 on | the cache was slid: the oldest key dropped, the rest moved | compare with the cropped text, read afresh | empty the cache and fill it with the cropped text |
+# | Cached generation is slow again after context_length tokens | the cache is filled again at each step | count the positions that the model computes | a larger context length, or a model made for a moving window |
+# | Out of memory when generating many texts at once | the cache grows with the number of texts and of tokens | 2·L·B·C·D·bytes of one number | fewer or shorter texts, a smaller number type |
+# | In a generating loop of your own the memory grows with every step | gradients are recorded, and the kept keys hold on to their graphs | print `requires_grad` of the keys | `torch.no_grad()` |
+# | In bfloat16 the ids with a cache are not those without | a near tie of two logits, decided by rounding | look at the two largest logits; compare in float64 | nothing is wrong |
 #
 # ## Exercises
 #
@@ -770,7 +824,9 @@ check("12.1", chunk_mask)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return torch.ones(new, past + new, dtype=torch.bool).tril(diagonal=past)`
+# ```python
+# return torch.ones(new, past + new, dtype=torch.bool).tril(diagonal=past)
+# ```
 #
 # Row t has past + t + 1 times True. With past = 0 it is the square triangle; with new = 1 it is one row of True.
 #
@@ -822,7 +878,9 @@ check("12.3", bytes_of_a_cache)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return 2 * layers * texts * tokens * emb_dim * bytes_per_number`
+# ```python
+# return 2 * layers * texts * tokens * emb_dim * bytes_per_number
+# ```
 #
 # Twice, for keys and values. A head has D/H features and there are H of them, so H cancels. It grows with the tokens and not with their square: the scores, which do, are not kept.
 #
