@@ -37,7 +37,6 @@ seed: int = 26  # of the random weights and ids (0 to 4294967295)
 # %%
 from copy import deepcopy
 from dataclasses import replace
-from itertools import combinations
 
 import torch
 from torch import nn
@@ -45,10 +44,13 @@ from torch.nn import functional as F
 
 from book_utils import GELU, FeedForward, GPTConfig, LayerNorm, TransformerBlock
 from book_utils import count_parameters
-from book_utils.mutations import CHECKS, MUTATIONS, RIGHT, example_ids, measure
-from book_utils.mutations import greedy_texts, mutate, right_model, smallest_sets
+from book_utils.mutations import CHECKS, MUTATIONS, RIGHT, example_ids, measure, mutate
 from book_utils.workbench import check, check_parameters, figure, show_table
 
+# %% [markdown]
+# The context is twice as long as the texts, so that positions are left over.
+
+# %%
 check_parameters("10_blind_spots", globals())
 if emb_dim < 2 * n_heads:
     raise ValueError(f"{emb_dim = } is less than 2 features for each of {n_heads = }")
@@ -60,13 +62,15 @@ print(f"V {vocab_size} · C {2 * num_tokens} · D {emb_dim} · H {n_heads} · L 
 # %% [markdown]
 # The chapters before this one warned of many mistakes that change no shape. Each time a check was at hand that sees the mistake. But the reader of such a warning knows where to look, and somebody who writes a model does not. Which checks should be made when nobody knows what is wrong, or whether anything is?
 #
-# This chapter puts the checks themselves to the test. It takes a right model, makes one known mistake in it, runs every check, and writes down which of them notice. Then it takes the next mistake. In software this is called *mutation testing* (DeMillo, Lipton and Sayward, 1978): a test is judged by the faults it finds when faults are put in.
+# This chapter puts the checks themselves to the test. It takes a right model, makes one known mistake in it, runs every check, and writes down which of them notice. Then it takes the next mistake. In software this is called *mutation testing* (DeMillo, Lipton and Sayward, 1978): a test is judged by the faults it finds when faults are put in. A mistake that a check lets pass is one of its *blind spots*.
 #
 # ## A right model to spoil
 #
-# The right model is the `GPTModel` of this book, whose agreement with other implementations was shown in [chapter 9](09_parity.ipynb). It is tied and has a dropout rate above 0, so that mistakes about tying and dropout can be made at all. It computes in float64. All its parameters are moved by random noise, scales, shifts and biases too; a later section shows what that is good for.
+# The right model is the `GPTModel` of this book, whose agreement with other implementations was shown in [chapter 9](09_parity.ipynb). It is tied ([chapter 7](07_gpt_model.ipynb)) and has a dropout rate above 0, so that mistakes about tying and dropout can be made at all. It computes in float64. All its parameters are moved by random noise, scales, shifts and biases too, that is, they are stirred as in chapter 9; a later section shows what that is good for.
 
 # %%
+from book_utils.mutations import right_model
+
 right = right_model(cfg, seed)
 ids = example_ids(cfg, seed)  # [B, T]
 logits = right(ids).detach()  # [B, T, V]
@@ -77,7 +81,7 @@ assert not right.training and right.out_head.weight is right.tok_emb.weight
 # %% [markdown]
 # ## Three mistakes by hand
 #
-# A mistake should be one small change and nothing besides. So the wrong model starts as a copy of the right one, with the same weights, and one thing is changed in it. For two of the three mistakes below a module is given another class. Its parameters stay, with their names and values; only what `forward` does with them is another.
+# A mistake should be one small change and nothing besides. So the wrong model starts as a copy of the right one, with the same weights, and one thing is changed in it. For two of the three mistakes below a module is given another class. Its parameters stay, with their names and values; only what `forward` does with them is another. The first is a LayerNorm with the wrong variance.
 
 
 # %%
@@ -90,6 +94,11 @@ class UnbiasedNorm(LayerNorm):
         return self.scale * x + self.shift  # [B, T, D]
 
 
+# %% [markdown]
+# The second is a block that forgets what its attention has added.
+
+
+# %%
 class OldShortcut(TransformerBlock):
     """Wrong on purpose: the second sum starts from x, not from u."""
 
@@ -98,6 +107,11 @@ class OldShortcut(TransformerBlock):
         return x + self.drop_shortcut(self.ff(self.norm2(u)))
 
 
+# %% [markdown]
+# This function puts either in the place of the right class.
+
+
+# %%
 def with_class(old, new):
     """A copy of the right model; its modules of class `old` have the class `new`."""
     model = deepcopy(right)
@@ -114,11 +128,18 @@ def with_class(old, new):
 copied = deepcopy(right)
 copied.cfg = replace(cfg, tie_weights=False)  # or the model would tie itself again
 copied.out_head.weight = nn.Parameter(right.tok_emb.weight.detach().clone())
+
+# %% [markdown]
+# What do the three look like from outside?
+
+# %%
 by_hand = {
     "variance divided by D − 1": with_class(LayerNorm, UnbiasedNorm),
     "second sum from x": with_class(TransformerBlock, OldShortcut),
     "copied head": copied,
 }
+
+# %%
 rows = []
 for name, model in by_hand.items():
     model.load_state_dict(right.state_dict())  # strict
@@ -136,7 +157,7 @@ assert torch.equal(copied(ids), logits)
 #
 # ## Ten checks
 #
-# Here is one check in full. It changes one id at a time and asks whether any logit at an earlier position moves. It needs no right model to compare with.
+# Here is one check in full, the *causality probe*. It changes one id at a time and asks whether any logit at an earlier position moves. It needs no right model to compare with.
 
 
 # %%
@@ -152,6 +173,10 @@ def earlier_moves(model):
     return largest
 
 
+# %% [markdown]
+# It should find nothing in the right model, and something in one without a causal mask. `mutate` makes such a mistake by its name.
+
+# %%
 unmasked = mutate(right, "no causal mask")
 for name, model in [("right model", right), ("no causal mask", unmasked)]:
     moves = earlier_moves(model)
@@ -162,10 +187,8 @@ assert earlier_moves(right) < 1e-9 < earlier_moves(unmasked)
 # A check of this kind has two parts: a *distance* from what is right, and a *limit*. What lies within the limit passes. `book_utils.mutations` has ten of them.
 
 # %%
-show_table(
-    ["check", "what must hold", "needs"],
-    [[name, one.looks_at, one.needs] for name, one in CHECKS.items()],
-)
+rows = [[name, one.looks_at, one.needs] for name, one in CHECKS.items()]
+show_table(["check", "what must hold", "needs"], rows)
 
 # %% [markdown]
 # Where do the limits come from? The two for logits are the shares of [chapter 9](09_parity.ipynb): what two right programs may differ by, because they round in different orders, here as a share of the largest logit. The causality probe compares a program with itself, and 1e-9 is far above what rounding adds up to in float64. The percentages are a choice, and a section below looks at what another choice would do.
@@ -191,6 +214,7 @@ class GELUInWords(GELU):
         return 0.5 * x * (1 + torch.tanh(inner))
 
 
+# %%
 reworded = with_class(LayerNorm, NormInWords)
 for block in reworded.trf_blocks:
     block.ff.layers[1].__class__ = GELUInWords
@@ -204,41 +228,41 @@ assert complaints == []
 # The mistakes are classics: each has been made, or is easily made, by somebody who writes a GPT. `mutate(model, name)` returns a copy with that mistake in it. The last column says what would be right.
 
 # %%
-show_table(
-    ["mistake", "what is wrong", "what would be right"],
-    [[name, one.wrong, one.right] for name, one in MUTATIONS.items()],
-)
+rows = [[name, one.wrong, one.right] for name, one in MUTATIONS.items()]
+show_table(["mistake", "what is wrong", "what would be right"], rows)
 
 # %% [markdown]
 # Some of these are right elsewhere. Dividing by the root of the mean square is RMSNorm (Zhang and Sennrich, 2019); post-norm and the factor √D at the embedding are the first Transformer's (Vaswani et al., 2017); parallel branches were chosen on purpose for PaLM (Chowdhery et al., 2022). They are mistakes here because the model is to compute what GPT-2 computes, with GPT-2's weights.
 #
 # ## Every check on every mistake
 #
-# `measure` makes the right model for a configuration and a seed, makes every mistake in it, and returns the distance for each check. What exceeds the limit is seen. The first row is the right model itself; the columns are the checks, by their numbers.
+# `measure` makes the right model for a configuration and a seed, makes every mistake in it, and returns the distance for each check. What exceeds the limit is seen.
+
+
+# %%
+def verdicts(distances):
+    """mistake -> check -> whether the check sees it."""
+    return {
+        name: {one: distance > CHECKS[one].limit for one, distance in row.items()}
+        for name, row in distances.items()
+    }
+
+
+# %% [markdown]
+# The result is a matrix of yes and no, with a row for the right model and one for each mistake, and a column for each check.
 
 # %%
 distances = measure(cfg, seed)
-matrix = {
-    name: {one: distance > CHECKS[one].limit for one, distance in row.items()}
-    for name, row in distances.items()
-}
-rows = [
-    [name, *("×" if seen else "·" for seen in row.values())]
-    for name, row in matrix.items()
-]
-numbers = [str(number) for number in range(1, len(CHECKS) + 1)]
-named = [f"{number} {one}" for number, one in zip(numbers, CHECKS, strict=True)]
-print(" · ".join(named[:5]))
-print(" · ".join(named[5:]))
-show_table(["× seen, · not seen", *numbers], rows)
+matrix = verdicts(distances)
 assert not any(matrix[RIGHT].values())
 assert all(any(matrix[name].values()) for name in MUTATIONS)
+total = len(MUTATIONS)
+print(total, "mistakes, each of them seen by at least one of", len(CHECKS), "checks")
 
 # %% [markdown]
-# The two assertions are what the table is kept for: the right model passes every check, and every mistake is seen by at least one. Next the matrix is read by columns.
+# The two assertions are what the matrix is kept for: the right model passes every check, and every mistake is seen by at least one. To look at it closer, it is read by columns first.
 
 # %%
-total = len(MUTATIONS)
 seen_by, blind_to = {}, {}  # check -> names of mistakes
 for one in CHECKS:
     seen_by[one] = [name for name in MUTATIONS if matrix[name][one]]
@@ -250,10 +274,8 @@ def listed(names):
     return ", ".join(names) if len(names) <= 5 else f"{len(names)} of the mistakes"
 
 
-print(total, "mistakes,", len(CHECKS), "checks")
-
 # %% [markdown]
-# The same matrix as a picture, with the names of the checks; the order of rows and columns is the same.
+# Here is the whole matrix as a picture: a grey cell with a cross where a check sees a mistake, a white one with a dot where it does not.
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
 words = [
@@ -276,19 +298,33 @@ with figure(
     "a grey cell with a cross where a check sees a mistake, a white cell with a dot where it does not.",
     words=words,
     data={"rows": list(matrix), "checks": list(CHECKS), "seen": grid},
-    size=(7.2, 10.6),
+    size=(5, 9),
 ) as ax:
-    ax.imshow(grid, cmap="Greys", vmin=0, vmax=2.4, aspect="auto")
-    for y, row in enumerate(grid):
-        for x, seen in enumerate(row):
-            ax.text(x, y, "×" if seen else "·", ha="center", va="center")
-    ax.set_xticks(range(len(CHECKS)), list(CHECKS), rotation=45, ha="left")
+    ax.imshow(grid, cmap="Greys", vmin=0, vmax=3, aspect="auto")
+    for sign, kind, size in [("x", 1, 7), (".", 0, 4)]:
+        points = [(x, y) for y, row in enumerate(grid) for x, seen in enumerate(row)]
+        xs, ys = zip(*((x, y) for x, y in points if grid[y][x] == kind), strict=True)
+        ax.plot(xs, ys, sign, color="black", ms=size, mew=1.6)
+    ax.set_xticks(range(len(CHECKS)), list(CHECKS), rotation=90)
     ax.set_yticks(range(len(matrix)), list(matrix))
     ax.set_xticks([x - 0.5 for x in range(1, len(CHECKS))], minor=True)
     ax.set_yticks([y - 0.5 for y in range(1, len(matrix))], minor=True)
     ax.grid(False)
     ax.grid(which="minor", color="white", linewidth=1.5)
     ax.tick_params(which="both", length=0, top=False, labeltop=True, labelbottom=False)
+
+# %% [markdown]
+# A row says which checks see a mistake, and which do not: it is the mistake's *fingerprint*. Many fingerprints are alike. In the next table each stands once, with the names of its mistakes, or their number; the checks are in the order of the picture.
+
+# %%
+alike = {}  # fingerprint -> names
+for name, row in matrix.items():
+    alike.setdefault(tuple(row.values()), []).append(name)
+rows = []
+for row, names in alike.items():
+    rows.append([listed(names), *("×" if seen else "·" for seen in row)])
+numbers = [str(number) for number in range(1, len(CHECKS) + 1)]
+show_table(["× seen, · not seen", *numbers], rows)
 
 # %% [markdown]
 # ## What each check is blind to
@@ -302,7 +338,7 @@ rows = [
 show_table(["check", "sees", "is blind to"], rows)
 
 # %% [markdown]
-# Some of this depends on the weights and on the limits, and some must be so, whatever they are. The next cell asserts what holds for stirred weights and these limits at every size that this chapter allows; the paragraphs after it give the reasons.
+# Some of this depends on the weights and on the limits, and some must be so, whatever they are. Three groups of mistakes stand out: those that leave the values as they are, those with a Parameter too few or too many, and those by which a position looks ahead.
 
 # %%
 values_equal = {"detached shortcut", "copied head"}
@@ -312,6 +348,11 @@ looks_ahead = {
     *("mask turned round", "mask after softmax", "softmax over queries"),
     *("heads by view alone", "heads not put back", "dropout in eval"),
 }
+
+# %% [markdown]
+# The next cell asserts what holds for stirred weights and these limits at every size that this chapter allows; the paragraphs after it give the reasons.
+
+# %%
 assert seen_by["shapes"] == seen_by["strict load"] == []
 assert set(seen_by["count"]) == fewer_or_more
 assert set(seen_by["causality"]) == looks_ahead
@@ -319,7 +360,7 @@ assert set(blind_to["float64 logits"]) == values_equal
 assert {*values_equal, "softmax inside"} <= set(blind_to["greedy string"])
 assert values_equal <= set(blind_to["statistics"])
 assert set(seen_by["float32 logits"]) <= set(seen_by["float64 logits"])
-print("asserted")
+print("count sees", len(fewer_or_more), "mistakes, causality", len(looks_ahead))
 
 # %% [markdown]
 # **Shapes** see nothing in this catalogue, which was made of mistakes that keep them. They see another kind, early and cheaply: a dimension that does not fit, an output head of the wrong width.
@@ -345,10 +386,7 @@ print("asserted")
 # A fresh LayerNorm has the scale 1 and the shift 0. What happens if the right model is left like that? Run the matrix again with no noise on the parameters (they are PyTorch's initial ones, but that both embedding tables are halved, as in the stirred model) and list the rows that change.
 
 # %%
-fresh = {
-    name: {one: distance > CHECKS[one].limit for one, distance in row.items()}
-    for name, row in measure(cfg, seed, spread=0).items()
-}
+fresh = verdicts(measure(cfg, seed, spread=0))
 
 
 def gained(name, now, before):
@@ -357,6 +395,7 @@ def gained(name, now, before):
     return ", ".join(new) or "none"
 
 
+# %%
 changed = [name for name in MUTATIONS if fresh[name] != matrix[name]]
 rows = [
     [name, gained(name, matrix, fresh), gained(name, fresh, matrix)] for name in changed
@@ -377,24 +416,28 @@ for name in ("one norm for both", "scale and shift unused"):
 same_text = [
     name for name in blind_to["greedy string"] if matrix[name]["float64 logits"]
 ]
-rows = [[name, f"{distances[name]['float64 logits']:.0e}"] for name in same_text]
-show_table(["same text, other logits", "difference, as a share of the largest"], rows)
+rows = [[name, distances[name]["float64 logits"]] for name in same_text]
+header = ["same text, other logits", "difference, as a share of the largest"]
+show_table(header, rows, format=".0e")
 assert "softmax inside" in same_text
 
 # %% [markdown]
 # And this check asked for V texts, one from each first id (each of C − 1 ids, so that positions counted from 1 still fit the table). Usually one is compared. How many of the mistakes does a single text see, with the best and with the worst choice of its first id? Dropout in eval is left out here, since it writes another text each time.
 
 # %%
+from book_utils.mutations import greedy_texts
+
 expected = greedy_texts(right)  # [V, C - 1]
-differs = torch.stack(
-    [
-        (greedy_texts(mutate(right, name)) != expected).any(dim=1)  # [V]
-        for name in MUTATIONS
-        if name != "dropout in eval"
-    ]
-)  # [mistakes, V]
-per_text = differs.sum(dim=0)  # [V]
-print(f"of {len(differs)} mistakes")
+differs = []
+for name in MUTATIONS:
+    if name != "dropout in eval":
+        texts = greedy_texts(mutate(right, name))
+        differs.append((texts != expected).any(dim=1))  # [V]
+differs = torch.stack(differs)  # [mistakes, V]
+
+# %%
+per_text = differs.sum(dim=0)  # [V], the mistakes that each text sees
+print("of", len(differs), "mistakes")
 print("all texts together see", differs.any(dim=1).sum().item())
 print("one text sees from", per_text.min().item(), "to", per_text.max().item())
 distinct = sum(len(text.unique()) for text in expected) / vocab_size
@@ -430,7 +473,11 @@ def sees_all(chosen):
     return all(any(matrix[name][one] for one in chosen) for name in MUTATIONS)
 
 
-found = []
+# %%
+from itertools import combinations
+
+from book_utils.mutations import smallest_sets
+
 for size in range(1, len(CHECKS) + 1):
     found = [chosen for chosen in combinations(CHECKS, size) if sees_all(chosen)]
     if found:
@@ -470,6 +517,7 @@ class DroppingFeedForward(FeedForward):
         return F.dropout(super().forward(x), cfg.drop_rate, self.training)
 
 
+# %%
 dropping_twice = with_class(FeedForward, DroppingFeedForward)
 still = [one for one, by in CHECKS.items() if not by(dropping_twice, right, ids)]
 print("seen by:", ", ".join(still) or "none")
@@ -505,7 +553,7 @@ one_head = deepcopy(right)
 for block in one_head.trf_blocks:
     block.att.num_heads, block.att.head_dim = 1, emb_dim
 still = [one for one, by in CHECKS.items() if not by(one_head, right, ids)]
-print(f"1 head in place of {n_heads}, seen by: {', '.join(still)}")
+print(f"1 head in place of {n_heads}, seen by:\n  {', '.join(still)}")
 both = [one for one, by in CHECKS.items() if not by(one_head, one_head, ids)]
 print("the same in both models, seen by:", ", ".join(both) or "none")
 assert "float64 logits" in still and both == []
@@ -525,6 +573,7 @@ class RefusesAFullContext(type(right)):
         return super().forward(in_idx)
 
 
+# %%
 full = with_class(type(right), RefusesAFullContext)
 still = [one for one, by in CHECKS.items() if not by(full, right, ids)]
 print("seen by:", ", ".join(still) or "none")
@@ -541,7 +590,7 @@ assert still == [] and right(ids.repeat(1, 2)).shape[1] == cfg.context_length
 #
 # ## The final form
 #
-# `book_utils.mutations` holds the catalogue, the checks and the search. Its first mistake and its old shortcut should be the two classes written by hand above: the same formula, so only rounding may differ, and 1e-12 of logits of this size is far above it. Its probe should agree with the one written above about every mistake that draws no random numbers.
+# The module [book_utils/mutations.py](../book_utils/mutations.py) holds the catalogue, the checks and the search. Its first mistake and its old shortcut should be the two classes written by hand above: the same formula, so only rounding may differ, and 1e-12 of the largest logit is far above it.
 
 # %%
 pairs = {
@@ -552,11 +601,22 @@ pairs = {
 for name, model in pairs.items():
     limit = 1e-12 * logits.abs().max().item()
     torch.testing.assert_close(mutate(right, name)(ids), model(ids), rtol=0, atol=limit)
+print("the same logits, for", len(pairs), "mistakes")
+
+# %% [markdown]
+# Its probe should agree with the one written above about every mistake that draws no random numbers.
+
+# %%
 for name in MUTATIONS:
     if name != "dropout in eval":
         moves = earlier_moves(mutate(right, name)) > 1e-9
         assert moves == matrix[name]["causality"]
-print("same mistakes, same verdicts")
+print("the same verdicts, for", len(MUTATIONS) - 1, "mistakes")
+
+# %% [markdown]
+# A name that is not in the catalogue is refused.
+
+# %%
 try:
     mutate(right, "postnorm")
 except ValueError as error:
@@ -569,14 +629,14 @@ except ValueError as error:
 #
 # | Symptom | Cause | How to tell | Mend |
 # |---|---|---|---|
-# | All shapes fit, all weights load, the text is odd | a wiring mistake | compare logits in float64 with a reference | stage by stage, to the first that differs |
-# | The greedy text is right, the probabilities are not | a softmax inside, or a small difference in the logits | compare logits | compare values, not text |
-# | Equal on a fresh model, different on trained weights | scales of 1 and shifts of 0 hid it | stir all parameters | compare with stirred weights |
-# | Equal logits, different training | a cut gradient, or a copied head | compare gradients, count Parameters | assign the Parameter; no `detach` on the stream |
-# | A difference near 1e-5 of the logits in float32 | rounding, or eps in the wrong place | the same in float64 | it stays in float64 when it is a mistake |
-# | Earlier logits move, and the mask is right | an axis: heads, softmax, or the norm | the causality probe on one part after the other | view, then transpose; norm along the last axis |
-# | Two calls differ in eval mode | dropout that does not listen | call twice | a module for dropout, or the rate 0 outside training |
-# | Every check passes and the model is still wrong | the reference shares the mistake, or the mistake is outside | another reference; look at ids and configuration | check against a property |
+# | All shapes fit, all weights load, and the text of a trained model is odd | A wiring mistake that changes no shape | Compare the logits with a reference, in float64. | Go stage by stage to the first that differs. |
+# | The greedy text is right, the probabilities are not | A softmax inside the model, or a small difference in the logits | Compare the logits. | Return the logits, without a softmax; compare values, not texts. |
+# | Two models agree when fresh and differ with trained weights | Scales of 1 and shifts of 0 hid a mistake in a LayerNorm. | Add noise to all parameters of both and compare again. | Mend the first stage that differs. |
+# | Two models have equal logits and train differently | A gradient is cut, or the head is a copy of the embedding. | Compare the gradients, and count the Parameters. | No `detach` on the stream; assign the Parameter instead of its values. |
+# | In float32 the logits differ by about 1e-5 of the largest | Rounding, or a small mistake such as eps outside the root | Compare in float64: a mistake stays. | For a mistake, go stage by stage; for rounding, nothing. |
+# | A later id moves earlier logits, although the causal mask is right | A wrong axis, in the heads, the softmax or the LayerNorm | Change a later input of each layer, and look at earlier outputs. | Cut heads with `view`, then `transpose`; normalize along the last axis. |
+# | Two calls of a model in eval mode differ | Dropout that does not follow the mode | Call the model twice with the same ids. | Use `nn.Dropout`, or pass `self.training` to `F.dropout`. |
+# | Every check passes, and the model is still wrong | The reference shares the mistake, or it lies in ids, tokenizer or configuration. | Compare with a second reference; look at the ids. | Check against a property, such as causality. |
 #
 # ## Exercises
 #
@@ -613,7 +673,7 @@ check("10.1", looks_into_the_future)
 #
 # ::::{admonition} Exercise 10.2 · From the fingerprint to the name
 #
-# A row of the matrix is a fingerprint of its mistake. Somebody has run all checks on a model and hands you the row. Return the names of all mistakes in `matrix` that have exactly this row, in the order of the matrix. `matrix` is a dictionary, name -> row, and a row is a dictionary, check -> True or False.
+# A row of the matrix is the fingerprint of its mistake. Somebody has run all checks on a model and hands you the row. Return the names of all mistakes in `matrix` that have exactly this row, in the order of the matrix. `matrix` is a dictionary, name -> row, and a row is a dictionary, check -> True or False.
 #
 # ::::
 
@@ -629,7 +689,9 @@ check("10.2", suspects)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return [name for name, seen in matrix.items() if seen == row]`
+# ```python
+# return [name for name, seen in matrix.items() if seen == row]
+# ```
 #
 # Try it on the matrix of this chapter, `suspects(matrix, matrix["exact GELU"])`, and on a commoner row. Many mistakes share a fingerprint, so the checks tell *that* something is wrong better than *what*. To find the place, compare stage by stage.
 #
@@ -649,7 +711,9 @@ check("10.3", smallest_cover)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `smallest_cover = "BC"`
+# ```python
+# smallest_cover = "BC"
+# ```
 #
 # B sees 1, 2, 5 and C sees 3, 4, 6. The obvious method, to take the check that sees most and then the one that sees most of what is left, begins with A and ends with three. It is quick and often good, and it is no proof of the minimum.
 #
@@ -673,7 +737,9 @@ check("10.4", share_off)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return math.sqrt(variance + eps) / (math.sqrt(variance) + eps) - 1`, after `import math`.
+# ```python
+# return (variance + eps) ** 0.5 / (variance**0.5 + eps) - 1
+# ```
 #
 # The outputs are in the inverse ratio of the divisors. For a variance near 1 the share is about −eps/2, which float32 comparisons cannot tell from rounding. For a small variance it is larger by orders of magnitude, and changes its sign. How visible a mistake is depends on the numbers that run through it, so the matrix belongs to its weights as much as to its checks.
 #

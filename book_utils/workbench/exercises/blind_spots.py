@@ -124,6 +124,12 @@ EXERCISES = {
             "Several mistakes can have the same row; return all their names.": lambda matrix, row: _suspects(
                 matrix, row
             )[:1],
+            "These are places in the matrix; the names are wanted.": lambda matrix, row: [
+                place for place, name in enumerate(matrix) if matrix[name] == row
+            ],
+            "These are the rows; the names of the mistakes are wanted.": lambda matrix, row: [
+                seen for seen in matrix.values() if seen == row
+            ],
             "This counts how many checks see the mistake; it matters which.": lambda matrix, row: [
                 name for name in matrix if sum(matrix[name].values()) == sum(row.values())
             ],
@@ -134,6 +140,11 @@ EXERCISES = {
         mistakes={
             "A sees most, but nobody is left to see mistakes 5 and 6.": "A",
             "These are the right ones; write them in order of the alphabet.": "CB",
+            "These are the right ones; write them as one string, not as a list.": ["B", "C"],
+            "These are the right ones; write capital letters.": "bc",
+            "These are the right ones; write the letters with nothing between them.": "B, C",
+            "Mistakes 3, 4 and 6 are still unseen.": "B",
+            "Mistakes 1, 2 and 5 are still unseen.": "C",
             "These see everything, with one check too many; B alone has 1, 2 and 5.": "ABE",
             "These see everything, with one check too many; C alone has 3, 4 and 6.": "ACD",
             "Mistake 6 is still unseen.": "AB",
@@ -161,6 +172,15 @@ EXERCISES = {
             "This is near the share for a variance near 1 only.": lambda v, eps: -eps / 2,
             "This is the difference of the divisors; the share is asked, so divide.": lambda v, eps: (
                 math.sqrt(v + eps) - math.sqrt(v) - eps
+            ),
+            "Outside the root eps is added as it is; no root is taken of it.": lambda v, eps: (
+                math.sqrt(v + eps) / (math.sqrt(v) + math.sqrt(eps)) - 1
+            ),
+            "These are squares; outputs are divided by the root, not by the variance.": lambda v, eps: (
+                (v + eps) / (math.sqrt(v) + eps) ** 2 - 1
+            ),
+            "The amount is right, but the sign is lost: a smaller output is off by less than 0.": lambda v, eps: abs(
+                _off_by(v, eps)
             ),
             "Both divisors are standard deviations: take the root of the variance too.": lambda v, eps: (
                 math.sqrt(v + eps) / (v + eps) - 1
