@@ -44,7 +44,7 @@ def contains(text, term):
 
 
 def prose(cells):
-    """The lines of Markdown, without code, the table of mistakes, and the end, which leads on. A paragraph is a line."""
+    """The Markdown, a line a paragraph, without code, the table of mistakes, and the end, which leads on."""
     text = "\n\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
     text = re.sub(r"(?ms)^## (When it goes wrong|What you have now).*?(?=^## |\Z)", "", text)
     return re.sub(r"(?s)```.*?```|`[^`\n]*`|\*", "", text).splitlines()
@@ -52,8 +52,8 @@ def prose(cells):
 
 def used_unexplained(term, introduced_in):
     """The chapters before `introduced_in` that use the term, and do not link to it where they first do."""
-    for name in CELLS:
-        first = next((line for line in prose(CELLS[name]) if contains(line, term)), "")
+    for name in PROSE:
+        first = next((line for line in PROSE[name] if contains(line, term)), "")
         if name < introduced_in and first and f"]({introduced_in}.ipynb" not in first:
             yield name
 
@@ -61,6 +61,7 @@ def used_unexplained(term, introduced_in):
 ROWS = table("glossary.md", "Term")
 TERMS = [term for term, _, _ in ROWS]
 CELLS = {script.stem: read_source(script).cells for script in chapter_scripts()}
+PROSE = {name: prose(cells) for name, cells in CELLS.items()}
 
 
 def test_the_glossary_is_in_order_and_has_each_term_once():
