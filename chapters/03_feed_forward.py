@@ -20,11 +20,13 @@
 #
 # At the end of this chapter you can
 #
-# - write GELU in its two forms, say where and by how much they differ, and why pretrained weights settle which one to use;
+# - write GELU in its two forms, say where and by how much they differ, and why GPT-2's trained weights settle which one to use;
 # - build the feed-forward network D → 4D → D from its formula, with every shape, every bias and the number of its parameters;
 # - show by checks that it works on each position alone, that it needs its nonlinearity, and why it must end at width D.
 #
 # You need the product of matrices, derivatives of a function of one variable, and the shapes `[B, T, D]` of [chapter 1](01_shell.ipynb). One section uses the LayerNorm of [chapter 2](02_layer_norm.ipynb).
+#
+# Attention lets a position gather from others. What it has gathered is then transformed, at each position separately, by a small network: the *feed-forward network*, two linear maps with a nonlinear function between them, its *activation*. (A *linear map* here is x W + b, with the bias b unless it is said to have none.) In GPT-2 the activation is GELU. It comes first, since it is where the choices and the surprises are.
 
 # %% tags=["parameters"]
 emb_dim: int = 16  # D, features per position (8 to 256)
@@ -39,26 +41,22 @@ import math
 import torch
 from torch import nn
 
-from book_utils.workbench import check, check_parameters, rounded, show_table
-from book_utils.workbench import diagram, figure
+from book_utils import LayerNorm
+from book_utils.workbench import check, check_parameters, show_table
 
 check_parameters("03_feed_forward", globals())
 torch.manual_seed(seed)
 x = torch.randn(2, num_tokens, emb_dim, dtype=torch.float64)  # [B, T, D]
-end = round(1000 * x_max)
-z = torch.arange(-end, end + 1, dtype=torch.float64) / 1000  # from -x_max to x_max
-print("x", list(x.shape), f"· z from {z[0]:g} to {z[-1]:g} in steps of 0.001")
+print("x", list(x.shape))
 
 # %% [markdown]
-# Attention lets a position gather from others. What it has gathered is then transformed, at each position separately, by a small network of two linear maps with a nonlinear function between them. The function comes first, since it is where the choices and the surprises are.
-#
 # ## GELU: a number times a probability
 #
-# Let Φ be the distribution function of the standard normal distribution: Φ(x) is the probability that a standard normal number is at most x. It rises from 0 to 1 and passes ½ at 0. The *Gaussian error linear unit* multiplies its input by it:
+# Let Φ be the distribution function of the standard normal distribution: Φ(x) is the probability that a standard normal number is at most x. It rises from 0 to 1 and passes ½ at 0. The *Gaussian error linear unit*, *GELU* for short, multiplies its input by it:
 #
 # $$\mathrm{GELU}(x) = x\,\Phi(x), \qquad \Phi(x) = \frac{1}{2}\left[1 + \mathrm{erf}\!\left(\frac{x}{\sqrt{2}}\right)\right].$$
 #
-# So Φ(x) is the share of the input that is let through: nearly all of a large positive number, half of a number near 0, nearly nothing of a large negative one. The older ReLU, max(0, x), lets through all or nothing.
+# Here erf is the *error function*, the usual way to write Φ; in PyTorch it is `torch.erf`. So Φ(x) is the share of the input that is let through: nearly all of a large positive number, half of a number near 0, nearly nothing of a large negative one. The older *ReLU*, the rectified linear unit max(0, x), lets through all or nothing.
 
 
 # %%
@@ -72,16 +70,25 @@ def gelu_erf(x):
     return x * normal_cdf(x)
 
 
+# %% [markdown]
+# PyTorch has Φ as well, under the name `ndtr`. A fine grid z of inputs, which serves the whole chapter, is a good place to compare.
+
+# %%
+end = round(1000 * x_max)
+z = torch.arange(-end, end + 1, dtype=torch.float64) / 1000  # from -x_max to x_max
 # values up to 1 in float64: the last of 16 digits may differ
 torch.testing.assert_close(normal_cdf(z), torch.special.ndtr(z), rtol=0, atol=1e-14)
+print(f"z from {z[0]:g} to {z[-1]:g} in steps of 0.001")
+print("Φ agrees with torch.special.ndtr on all of z")
+
+# %% [markdown]
+# Now a few inputs, beside ReLU.
 
 # %%
 few = torch.tensor([-3, -2, -1, -0.5, 0, 0.5, 1, 2, 3], dtype=torch.float64)
 columns = [few, normal_cdf(few), gelu_erf(few), torch.relu(few)]
-show_table(
-    ["x", "Φ(x), the share let through", "GELU(x) = x Φ(x)", "ReLU(x)"],
-    torch.stack(columns, dim=1).tolist(),
-)
+rows = torch.stack(columns, dim=1).tolist()
+show_table(["x", "share Φ(x)", "GELU(x)", "ReLU(x)"], rows)
 
 # %% [markdown]
 # Read the rows for negative x. ReLU gives 0 for all of them. GELU gives small negative numbers, and not in the order of the inputs: the result for −1 is lower than those for −0.5 and for −2. GELU falls first and then rises, so it is not monotone.
@@ -91,13 +98,14 @@ show_table(
 # %%
 together = gelu_erf(torch.tensor(1.0 + 2.0, dtype=torch.float64))
 apart = gelu_erf(torch.tensor([1.0, 2.0], dtype=torch.float64)).sum()
-print(f"GELU(1 + 2) = {together:.4f}   GELU(1) + GELU(2) = {apart:.4f}")
+print(f"GELU(1 + 2)       = {together:.4f}")
+print(f"GELU(1) + GELU(2) = {apart:.4f}")
 assert abs(together - apart) > 0.1
 
 # %% [markdown]
 # ## Beside ReLU
 #
-# The same comparison over a whole range, with the derivatives. By the product rule GELU's derivative is Φ(x) + x φ(x), where φ is the density of the normal distribution. ReLU's is 0 on the left and 1 on the right; at 0 it has none, and PyTorch takes 0 there. The derivatives below come from autograd; over the whole range, GELU's is then checked against the formula.
+# The same comparison over a whole range, with the derivatives. By the product rule GELU's derivative is Φ(x) + x φ(x), where φ is the density of the standard normal distribution. ReLU's is 0 on the left and 1 on the right; at 0 it has none, and PyTorch takes 0 there. The derivatives below come from *autograd*, PyTorch's automatic differentiation.
 
 
 # %%
@@ -108,8 +116,12 @@ def derivative(function, at):
 
 
 around_0 = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)
-print("at -1, 0, 1: ReLU", rounded(derivative(torch.relu, around_0)))
-print("             GELU", rounded(derivative(gelu_erf, around_0)))
+functions = {"ReLU": torch.relu, "GELU": gelu_erf}
+rows = [[name, *derivative(f, around_0).tolist()] for name, f in functions.items()]
+show_table(["derivative at", "-1", "0", "1"], rows)
+
+# %% [markdown]
+# Over the whole range, GELU's derivative is checked against the formula. Then the lowest and the highest points of both curves are looked up on the grid.
 
 # %%
 gelu_z, gelu_slope = gelu_erf(z), derivative(gelu_erf, z)
@@ -118,13 +130,15 @@ formula = normal_cdf(z) + z * torch.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
 torch.testing.assert_close(gelu_slope, formula, rtol=0, atol=1e-13)
 lowest, flattest, steepest = gelu_z.argmin(), gelu_slope.argmin(), gelu_slope.argmax()
 rows = [
-    ["lowest value", f"{z[lowest]:.2f}", gelu_z[lowest].item()],
-    ["lowest derivative", f"{z[flattest]:.2f}", gelu_slope[flattest].item()],
-    ["highest derivative", f"{z[steepest]:.2f}", gelu_slope[steepest].item()],
+    ["lowest value", z[lowest].item(), gelu_z[lowest].item()],
+    ["lowest derivative", z[flattest].item(), gelu_slope[flattest].item()],
+    ["highest derivative", z[steepest].item(), gelu_slope[steepest].item()],
 ]
-show_table(["GELU", "at x =", "is"], rows)
+show_table(["GELU", "at x =", "is"], rows, format="z.3f")
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
+from book_utils.workbench import diagram, figure
+
 shown = slice(None, None, 40)
 left, right = [-x_max, 0.0], [0.0, x_max]
 gap = x_max - gelu_z[-1].item()
@@ -233,7 +247,7 @@ with figure(
 #
 # ## How precise is the constant?
 #
-# One more difference hides inside the tanh form. In upstream's code (S. Raschka's "LLMs from scratch") the constant is made in the forward pass as `torch.tensor(2.0 / torch.pi)`, and then its root is taken. Such a tensor gets PyTorch's *default* dtype, whatever the dtype of the input; unless somebody changed it, that is float32. In a float32 model this costs no more than the rounding of everything else. In a float64 computation, the constant is good to 7 or 8 digits only, and everything else to 16. (Which float32 number the root becomes depends on the machine's mathematical library: the nearest one, or its neighbour, which is off by somewhat more. The cell below takes the nearest, so that its result is the same everywhere.)
+# One more difference hides inside the tanh form. In the code of [upstream](01_shell.ipynb) the constant is made in the forward pass as `torch.tensor(2.0 / torch.pi)`, and then its root is taken. Such a tensor gets PyTorch's *default* dtype, whatever the dtype of the input; unless somebody changed it, that is float32. In a float32 model this costs no more than the rounding of everything else. In a float64 computation, the constant is good to 7 or 8 digits only, and everything else to 16. (Which float32 number the root becomes depends on the machine's mathematical library: the nearest one, or its neighbour, which is off by somewhat more. The cell below takes the nearest, so that its result is the same everywhere.)
 
 # %%
 assert torch.tensor(2.0 / torch.pi).dtype == torch.get_default_dtype()
@@ -245,6 +259,10 @@ def gelu_constant_32(x):
     return 0.5 * x * (1 + torch.tanh(root_32 * (x + 0.044715 * x**3)))
 
 
+# %% [markdown]
+# How far off are the constant and, on z, the function?
+
+# %%
 root_off = abs(root_32.item() - math.sqrt(2 / math.pi))
 gelu_off = (gelu_constant_32(z) - gelu_tanh(z)).abs().max().item()
 assert 1e-9 < gelu_off < 1e-8
@@ -279,7 +297,7 @@ print("nn.GELU() is the erf form, to 1e-13")
 D, wide = emb_dim, 4 * emb_dim
 with diagram(
     "feed_forward",
-    20,
+    17,
     15,
     alt="The feed-forward network from top to bottom: a linear map "
     f"from {D} to {wide} features, GELU, and a linear map back to {D}.",
@@ -293,15 +311,19 @@ with diagram(
         "At the bottom, the output, as wide as the input.",
     ],
 ) as draw:
-    draw.box("in", 10, 14, "x", kind="data")
-    draw.box("first", 10, 11, f"linear, {D} → {wide}", width=10)
-    draw.box("gelu", 10, 7.5, "GELU", width=16)
-    draw.box("second", 10, 4, f"linear, {wide} → {D}", width=10)
-    draw.box("out", 10, 1, "FFN(x)", kind="data")
+    draw.box("in", 8.5, 14, "x", kind="data")
+    draw.box("first", 8.5, 11, f"linear, {D} → {wide}", width=10)
+    draw.box("gelu", 8.5, 7.5, "GELU", width=16)
+    draw.box("second", 8.5, 4, f"linear, {wide} → {D}", width=10)
+    draw.box("out", 8.5, 1, "FFN(x)", kind="data")
     draw.arrow("in", "first", "[B, T, D]")
     draw.arrow("first", "gelu", "[B, T, 4D]")
     draw.arrow("gelu", "second", "[B, T, 4D]")
     draw.arrow("second", "out", "[B, T, D]")
+
+
+# %% [markdown]
+# The class keeps the formula's layout and its names.
 
 
 # %%
@@ -322,14 +344,18 @@ class PlainFeedForward(nn.Module):
         return hidden @ self.W2 + self.b2  # [..., D]
 
 
+# %% [markdown]
+# The random numbers in there are examples. Their size keeps the features at ordinary size, and the biases are not zero, so that a forgotten bias shows. What GPT-2's weights are at the start of its training is a matter of [chapter 13](13_training.ipynb).
+
 # %%
 torch.manual_seed(seed + 1)  # not the numbers of x again
 net = PlainFeedForward(emb_dim).double().requires_grad_(False)
-print(f"{list(x.shape)} -> {list((x @ net.W1 + net.b1).shape)} -> {list(net(x).shape)}")
+tensors = {"x": x, "x W1 + b1": x @ net.W1 + net.b1, "FFN(x)": net(x)}
+show_table(["tensor", "shape"], [[n, str(list(t.shape))] for n, t in tensors.items()])
 assert net(x).shape == x.shape
 
 # %% [markdown]
-# The random numbers in there are examples. Their size keeps the features at ordinary size, and the biases are not zero, so that a forgotten bias shows. How GPT-2 is initialized belongs to training.
+# The middle is four times as wide, and the end is as wide as the start.
 #
 # ## How many parameters?
 #
@@ -339,10 +365,8 @@ assert net(x).shape == x.shape
 rows = [[name, str(list(p.shape)), p.numel()] for name, p in net.named_parameters()]
 total = sum(p.numel() for p in net.parameters())
 assert total == 8 * emb_dim**2 + 5 * emb_dim
-show_table(
-    ["parameter", "shape", "numbers"],
-    [*rows, ["together", f"8D² + 5D, D = {emb_dim}", total]],
-)
+rows.append(["together", f"8D² + 5D, D = {emb_dim}", total])
+show_table(["parameter", "shape", "numbers"], rows, int_format=",")
 print(f"for D = 768, as in GPT-2 small: {8 * 768**2 + 5 * 768:,}")
 
 # %% [markdown]
@@ -382,18 +406,14 @@ show_table(["activation", "loading says", "largest difference"], rows)
 #
 # ## Small differences in many layers
 #
-# A difference in one layer is part of the input of the next. To see what becomes of it, stack L networks in the way of the blocks to come: normalize, transform, add to what was there (attention is left out). Then put other functions in the place of the tanh form, with the same weights, and take the largest difference from the original after the first layer and after the last.
+# A difference in one layer is part of the input of the next. To see what becomes of it, stack L networks in the way of the blocks to come: normalize, transform, add to what was there (attention is left out).
+
 
 # %%
-from book_utils import LayerNorm
-
-norm = LayerNorm(emb_dim).double()
-
-
 def through(activation):
     """The vectors after each of the L layers: [B, T, D] -> [L, B, T, D]."""
     torch.manual_seed(seed + 2)  # the same weights at each call
-    h, after = x, []
+    norm, h, after = LayerNorm(emb_dim).double(), x, []
     for _ in range(n_layers):
         layer = PlainFeedForward(emb_dim, activation).double().requires_grad_(False)
         h = h + layer(norm(h))  # [B, T, D]
@@ -401,21 +421,19 @@ def through(activation):
     return torch.stack(after)  # [L, B, T, D]
 
 
+# %% [markdown]
+# Now put other functions in the place of the tanh form, with the same weights, and take the largest difference from the original after the first layer and after the last.
+
 # %%
-kinds = {
-    "ReLU": torch.relu,
-    "erf form": gelu_erf,
-    "constant in float32": gelu_constant_32,
-}
 with_tanh = through(gelu_tanh)
-rows, at_the_end = [], []
+kinds = {"ReLU": torch.relu, "erf form": gelu_erf}
+kinds["constant in float32"] = gelu_constant_32
+rows, header = [], ["replacement", "after layer 1", f"after layer {n_layers}"]
 for name, activation in kinds.items():
     gaps = (through(activation) - with_tanh).abs()  # [L, B, T, D]
-    first, last = gaps[0].max().item(), gaps[-1].max().item()
-    rows.append([name, f"{first:.0e}", f"{last:.0e}"])
-    at_the_end.append(last)
-assert at_the_end[0] > at_the_end[1] > at_the_end[2] > 0
-show_table(["replacement", "after layer 1", f"after layer {n_layers}"], rows)
+    rows.append([name, gaps[0].max().item(), gaps[-1].max().item()])
+assert rows[0][2] > rows[1][2] > rows[2][2] > 0
+show_table(header, rows, format=".0e")
 
 # %% [markdown]
 # In every layer a new difference is added to those that came before, and the earlier ones pass through all later layers. How much is left at the end depends on the weights; these are random, so read the orders of magnitude and no more. The rows keep their order. A comparison that is to accept the third and to notice the second needs a tolerance between the two; one that is content with 1e-2 may well miss the wrong GELU.
@@ -461,8 +479,8 @@ two_maps = (x @ net.W1 + net.b1) @ net.W2 + net.b2  # [B, T, D]
 W, b = net.W1 @ net.W2, net.b1 @ net.W2 + net.b2  # [D, D], [D]
 # float64, sums of at most 1024 products in another order
 torch.testing.assert_close(two_maps, x @ W + b, rtol=0, atol=1e-11)
-print(f"two maps:                    {total:,} numbers")
-print(f"one map that does the same:  {W.numel() + b.numel():,} numbers")
+rows = [["two maps", total], ["one map that does the same", W.numel() + b.numel()]]
+show_table(["", "parameters"], rows, int_format=",")
 
 # %% [markdown]
 # The wide middle has bought nothing: all that the two maps can do, the one can do. With GELU between them this no longer works, whatever matrix one tries. For every map of the form f(x) = x W + b,
@@ -482,14 +500,15 @@ linear_only = PlainFeedForward(emb_dim, activation=nn.Identity()).double()
 linear_only.load_state_dict(net.state_dict())
 without, with_gelu = bend(linear_only, x[0], x[1]), bend(net, x[0], x[1])
 assert without < 1e-11 and with_gelu > 1e-2
-print(f"without GELU: below 1e-11 · with GELU: {with_gelu:.1f}")
+print(f"f(u + v) - f(u) - f(v) + f(0) is up to {with_gelu:.1f} with GELU,")
+print("and below 1e-11 without it")
 
 # %% [markdown]
 # This shows that the network can do what no linear map can. It does not show how much more, nor that training will find it.
 #
 # ## Why it must end at width D
 #
-# The next thing that happens to the output is an addition: the block adds it to the vector that came in ([chapter 4](04_shortcuts.ipynb)). Numbers are added feature by feature, so both must have D of them. Suppose the second map is forgotten.
+# The next thing that happens to the output is an addition: the transformer block adds it to the vector that came in ([chapter 4](04_shortcuts.ipynb)). Numbers are added feature by feature, so both must have D of them. Suppose the second map is forgotten.
 
 # %%
 hidden = gelu_tanh(x @ net.W1 + net.b1)  # [B, T, 4D], left wide
@@ -508,24 +527,32 @@ print("with the second map:", list((x + net(x)).shape))
 #
 # ## No dropout in here
 #
-# This network has no dropout layer. In the block there is one right after it, on the branch, before the addition. Some implementations place that dropout inside, as the last layer of the feed-forward network, and have none in the block; this computes the same. The slip is to have it in both places: each feature is then drawn for twice, and kept with probability (1 − p)².
+# This network has no dropout layer. In the block there is one right after it, before the addition. Some implementations place that dropout inside, as the last layer of the feed-forward network, and have none in the block; this computes the same. The slip is to have it in both places: with the rate p, each feature is then drawn for twice, and kept with probability (1 − p)².
 
 # %%
 assert not any(isinstance(module, nn.Dropout) for module in net.modules())
 net.train()  # training mode, called twice: nothing is drawn
 torch.testing.assert_close(net(x), net(x), rtol=0, atol=1e-12)
 p = 0.1
-print(f"kept with dropout {p}: {1 - p:.2f} in one place, {(1 - p) ** 2:.2f} in two")
+print(
+    f"kept at the rate {p}: {1 - p:.2f} with one dropout, {(1 - p) ** 2:.2f} with two"
+)
 
 # %% [markdown]
 # ## The final form
 #
-# `book_utils.GELU` is the tanh form in one fused operation, and `book_utils.FeedForward` is two `nn.Linear` layers around it. From a configuration it reads only `emb_dim`. It should agree with the plain class, and with a `torch.nn.Sequential` of the same three parts, once the matrices are transposed. The tolerance is 1e-12 in float64: the numbers are of ordinary size, float64 carries 16 digits, and the sums of at most 4D products run in different orders.
+# The module [book_utils/feed_forward.py](../book_utils/feed_forward.py) holds both: `book_utils.GELU` is the tanh form in one fused operation, and `book_utils.FeedForward` is two `nn.Linear` layers around it.
 
 # %%
 from book_utils import GELU, FeedForward, GPTConfig
 
 torch.testing.assert_close(GELU()(z), gelu_tanh(z), rtol=0, atol=1e-13)  # as above
+print("book_utils.GELU agrees with the tanh form")
+
+# %% [markdown]
+# From a configuration, `FeedForward` reads only `emb_dim`. It should agree with the plain class once the matrices are transposed. The tolerance is 1e-12 in float64: the numbers are of ordinary size, float64 carries 16 digits, and the sums of at most 4D products run in different orders.
+
+# %%
 sizes = {"vocab_size": 16, "context_length": num_tokens, "n_heads": 1}
 cfg = GPTConfig(emb_dim=emb_dim, n_layers=n_layers, **sizes)
 final = FeedForward(cfg).double().requires_grad_(False)
@@ -540,7 +567,7 @@ torch.testing.assert_close(final(x), net(x), rtol=0, atol=1e-12)
 print("book_utils.FeedForward agrees with the plain class")
 
 # %% [markdown]
-# And the reference. Its middle layer is the only thing that changes between the two rows.
+# And the reference, a `torch.nn.Sequential` of the same three parts. Its middle layer is the only thing that changes between the two rows.
 
 # %%
 rows = []
@@ -569,15 +596,15 @@ else:
 #
 # | Symptom | Cause | How to tell | Mend |
 # |---|---|---|---|
-# | Outputs differ from a reference by some ten-thousandths, by more after many layers | the erf form for the tanh form | compare one GELU at x = 2.7: off by nearly 5e-4 | `nn.GELU(approximate="tanh")` |
-# | Two right models differ by a few 1e-9 or more in float64 | √(2/π) was made in float32 | compare one GELU at x = 1.3 in float64 | make it with `math.sqrt`, or allow for it in the tolerance |
-# | The weights load, the outputs are far off | another activation, say ReLU | one negative input: does it give 0? | the activation the weights were trained with |
-# | `size mismatch for layers.0.weight` when loading | the file has `[D, 4D]`, `nn.Linear` wants `[4D, D]` | print both shapes | transpose; the square matrices of attention too |
-# | `The size of tensor a … must match` at the addition | the second map is missing | print the branch's last axis: 4D | map back to D |
-# | A wider middle does not help at all | no activation between the two maps | f(u + v) − f(u) − f(v) + f(0) is 0 | put GELU between them |
-# | Two calls in training mode differ although the block's dropout is 0 | a dropout left inside the network | look for it among `modules()` | one dropout on the branch, in one place |
-# | One token's change shows at others | the positions were flattened into the features | change one token, compare the rest | linear maps on the last axis, D, only |
-# | The count is off by 4D or D per layer | a bias is missing | compare with 8D² + 5D | `bias=True`, PyTorch's default |
+# | Outputs differ from a reference by some ten-thousandths, by more after many layers. | One of the two has the erf form of GELU where the other has the tanh form. | Compare one GELU at x = 2.7: the two forms are nearly 5e-4 apart. | Use `nn.GELU(approximate="tanh")` for GPT-2's weights. |
+# | Two right models differ by a few 1e-9 or more in float64. | One makes the constant √(2/π) of GELU in float32. | Compare one GELU at x = 1.3 in float64. | Make the constant with `math.sqrt`, or allow for it in the tolerance. |
+# | The weights load, and the outputs are far off. | The activation is another one, say ReLU. | Give the activation one negative number: ReLU returns 0. | Use the activation that the weights were trained with. |
+# | `size mismatch for layers.0.weight` when weights are loaded. | The file has `[D, 4D]`, and `nn.Linear` stores `[4D, D]`. | Print both shapes. | Transpose, and the square matrices of attention too, where no error tells. |
+# | `The size of tensor a … must match` where the feed-forward network's result is added. | The second map is missing, and the result is 4D wide. | Print the last axis of the result. | Map back to D. |
+# | A wider middle of the feed-forward network changes nothing in what it can do. | No activation stands between the two linear maps. | f(u + v) − f(u) − f(v) + f(0) is 0 for all u and v. | Put GELU between them. |
+# | Two calls in training mode differ although the block's dropout rates are 0. | A dropout layer is left inside the feed-forward network. | Look for `nn.Dropout` among `modules()`. | Keep one dropout, in the block, before the addition. |
+# | After a feed-forward network, one token's change shows at other tokens. | The positions were flattened into the features. | Change one token and compare the results at the others. | Apply the linear maps to the last axis, D, only. |
+# | The number of parameters is off by 4D or by D for each layer. | A bias of the feed-forward network is missing. | Compare with 8D² + 5D. | `bias=True`, PyTorch's default. |
 #
 # ## Exercises
 #
@@ -599,7 +626,11 @@ check("3.1", gelu_by_definition)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))`. The √2 is there because erf belongs to a normal distribution with variance ½, and Φ to one with variance 1.
+# ```python
+# return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
+# ```
+#
+# The √2 is there because erf belongs to a normal distribution with variance ½, and Φ to one with variance 1.
 #
 # ::::
 #
@@ -621,7 +652,11 @@ check("3.2", feed_forward)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return gelu_tanh(x @ W1 + b1) @ W2 + b2`. For stored weights of `nn.Linear` it would be `x @ weight.T`.
+# ```python
+# return gelu_tanh(x @ W1 + b1) @ W2 + b2
+# ```
+#
+# For stored weights of `nn.Linear` it would be `x @ weight.T`.
 #
 # ::::
 #
@@ -643,13 +678,17 @@ check("3.3", merged)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return W1 @ W2, b1 @ W2 + b2`. The first bias goes through the second map like everything else that leaves the first.
+# ```python
+# return W1 @ W2, b1 @ W2 + b2
+# ```
+#
+# The first bias goes through the second map like everything else that leaves the first.
 #
 # ::::
 #
 # ::::{admonition} Exercise 3.4 · Left wide
 #
-# A branch went from D to 4D, through GELU, and was not brought back: `hidden` is `[B, T, 4D]`. Why can it not be added to `x`? Complete the branch, and add it to `x`.
+# Somebody took x from D to 4D, through GELU, and did not bring it back: `hidden` is `[B, T, 4D]`. Why can it not be added to `x`? Complete the network, and add its result to `x`.
 #
 # ::::
 
@@ -665,7 +704,11 @@ check("3.4", add_branch)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return x + hidden @ W2 + b2`. The last axis of `x` has D features and that of `hidden` 4D, so they cannot be added one by one; and they mean different things, so cutting or averaging `hidden` to D would make the sizes fit and leave the meaning wrong. A learned map back to D is needed, or another design of the path altogether. An equal width at both ends is also what lets blocks be stacked.
+# ```python
+# return x + hidden @ W2 + b2
+# ```
+#
+# The last axis of `x` has D features and that of `hidden` 4D, so they cannot be added one by one; and they mean different things, so cutting or averaging `hidden` to D would make the sizes fit and leave the meaning wrong. A learned map back to D is needed, or another design of the path altogether. An equal width at both ends is also what lets blocks be stacked.
 #
 # ::::
 #
@@ -687,7 +730,11 @@ check("3.5", parameters_of_feed_forward)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return 8 * d**2 + 5 * d`: the first map has D · 4D + 4D numbers, the second 4D · D + D.
+# ```python
+# return 8 * d**2 + 5 * d
+# ```
+#
+# The first map has D · 4D + 4D numbers, the second 4D · D + D.
 #
 # ::::
 #

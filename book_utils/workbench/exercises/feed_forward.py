@@ -43,6 +43,13 @@ EXERCISES = {
             "This is Φ(x) alone; multiply it by x.": lambda x: 0.5 * (1 + torch.erf(x / math.sqrt(2))),
             "erf takes x / √2, not x.": lambda x: 0.5 * x * (1 + torch.erf(x)),
             "erf takes x / √2; here x is divided by 2.": lambda x: 0.5 * x * (1 + torch.erf(x / 2)),
+            "erf takes x / √2; here x is multiplied by √2.": lambda x: 0.5 * x * (1 + torch.erf(x * math.sqrt(2))),
+            "The √2 stands outside erf; it divides x inside: erf(x / √2).": lambda x: (
+                0.5 * x * (1 + torch.erf(x) / math.sqrt(2))
+            ),
+            "This is x times the density φ(x); Φ is the probability up to x, with erf.": lambda x: (
+                x * torch.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
+            ),
             "The factor ½ is missing: Φ runs from 0 to 1, 1 + erf from 0 to 2.": lambda x: (
                 x * (1 + torch.erf(x / math.sqrt(2)))
             ),
@@ -72,6 +79,12 @@ EXERCISES = {
             ),
             "The second bias is missing.": lambda x, W1, b1, W2, b2: _gelu_tanh(x @ W1 + b1) @ W2,
             "Both biases are missing.": lambda x, W1, b1, W2, b2: _gelu_tanh(x @ W1) @ W2,
+            "The activation is x times a sigmoid (SiLU); GPT-2 uses GELU's tanh form.": lambda x, W1, b1, W2, b2: (
+                torch.nn.functional.silu(x @ W1 + b1) @ W2 + b2
+            ),
+            "The activation is tanh alone; GPT-2 uses GELU's tanh form.": lambda x, W1, b1, W2, b2: (
+                torch.tanh(x @ W1 + b1) @ W2 + b2
+            ),
             "GELU is applied twice; the second map is the end.": lambda x, W1, b1, W2, b2: _gelu_tanh(
                 _gelu_tanh(x @ W1 + b1) @ W2 + b2
             ),
@@ -104,6 +117,10 @@ EXERCISES = {
                 b1 @ W2 + b2,
             ),
             "The bias is right; the matrix is only W1, without W2.": lambda W1, b1, W2, b2: (W1, b1 @ W2 + b2),
+            "Both biases are lost; the merged map has one: b1 @ W2 + b2.": lambda W1, b1, W2, b2: (
+                W1 @ W2,
+                torch.zeros_like(b2),
+            ),
             "The bias comes first here; return (W, b).": lambda W1, b1, W2, b2: (b1 @ W2 + b2, W1 @ W2),
             "This is the matrix alone; return the bias too, (W, b).": lambda W1, b1, W2, b2: W1 @ W2,
         },
@@ -130,6 +147,14 @@ EXERCISES = {
             "GELU is applied a second time; hidden has it already.": lambda x, hidden, W2, b2: (
                 x + _gelu_tanh(hidden) @ W2 + b2
             ),
+            "GELU stands after the second map too; it belongs between the two, and hidden has it already.": (
+                lambda x, hidden, W2, b2: x + _gelu_tanh(hidden @ W2 + b2)
+            ),
+            "x was mapped to 4D with W2 transposed; it is hidden that has to come back to D.": (
+                lambda x, hidden, W2, b2: x @ W2.T + hidden
+            ),
+            "x is added twice.": lambda x, hidden, W2, b2: 2 * x + hidden @ W2 + b2,
+            "x is multiplied by the result; it is added.": lambda x, hidden, W2, b2: x * (hidden @ W2 + b2),
         },
     ),
     "3.5": Exercise(
@@ -144,6 +169,9 @@ EXERCISES = {
             "The second bias is as long as the output, D, not 4D.": lambda d: 8 * d**2 + 8 * d,
             "The first bias is as long as the wide middle, 4D, not D.": lambda d: 8 * d**2 + 2 * d,
             "One matrix of D × 4D is missing; there are two.": lambda d: 4 * d**2 + 5 * d,
+            "Each matrix has D × 4D numbers, not D × D; the middle is four times as wide.": lambda d: 2 * d**2 + 5 * d,
+            "Each matrix has D × 4D numbers; 4D × 4D would keep the width.": lambda d: 32 * d**2 + 5 * d,
+            "5D is the number of the biases; the matrices are missing.": lambda d: 5 * d,
         },
     ),
 }
