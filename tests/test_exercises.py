@@ -273,7 +273,7 @@ def test_a_page_is_run_with_what_its_exercise_needs_and_a_wrong_answer_is_seen(t
     assert told(cells, {5: cells[5].source}) == {"2.3": "Exercise 2.3: not attempted yet.\n"}
     for old, new, said in [
         ("return root(share)", "return share", "not yet. This is the ratio of the variances;"),
-        ("return root(share)", "root(share)", "not yet. Your code returns nothing."),
+        ("return root(share)", "root(share)", "not yet. Your code returns nothing, and"),
         ("exponent = 0.5", "exponent = 0.5\nroot = None", "not yet. Your code raised TypeError"),  # bound anew
     ]:
         assert said in said_when_filled(page(tmp_path, (ABOVE + PAGE).replace(old, new)))["2.3"]
@@ -369,8 +369,15 @@ def test_blank_is_not_attempted_and_code_without_a_return_is():
         if n:
             return 2 * x + n
 
-    assert twice.judge(returns_nothing) == "not yet. Your code returns nothing. Is a `return` missing?"
+    def in_place(x, n):
+        x *= 2
+        x += n
+
+    assert twice.judge(returns_nothing) == (
+        "not yet. Your code returns nothing, and changes nothing that the check looks at. Is a `return` missing?"
+    )
     assert twice.judge(prints) == "not yet. Your code prints, and returns nothing: a `return` is missing."
+    assert twice.judge(in_place).startswith("not yet. Your code changes its input in place and returns nothing.")
     assert twice.judge(sometimes).startswith("not yet. For some inputs your code returns nothing.")
 
 
@@ -434,7 +441,7 @@ def transposed(x, n):
         (lambda x, n: -2 * x - n, "The sign is turned"),
         (lambda x, n: 5 * x + 2.5 * n, "Your result is 2.5 times the right one, everywhere."),
         (lambda x, n: 2 * x + n - 4, "Your result is too small by 4, everywhere."),
-        (transposed, "Shape kept, meaning lost: this is the right tensor with its axes 0 and 1 exchanged."),
+        (transposed, "Shape kept, meaning lost: this is the right tensor with its axes -2 and -1 exchanged."),
         (
             lambda x, n: (2 * x + n).flip(0),
             "Shape kept, meaning lost: the values are right, but stand in other places.",
@@ -460,7 +467,7 @@ def test_the_judge_on_plain_values():
     assert total.judge(lambda a, b: a * b) == "not yet. For the arguments 2, 3 your result is 6, which is not right."
     assert (
         total.judge(lambda a, b: (a, b))
-        == "not yet. Your result is a tuple; a number is wanted. Is there a comma too many?"
+        == "not yet. Your result is a tuple, (0, 0); a number is wanted. Is there a comma too many?"
     )
     assert "For the arguments 0, 0 your code raised ZeroDivisionError" in total.judge(lambda a, b: a + b + 0 // b)
     assert total.judge(lambda a, b: str(a + b)) == (
@@ -468,8 +475,13 @@ def test_the_judge_on_plain_values():
     )
     assert total.judge(lambda a, b: 2 * (a + b)) == "not yet. Your result is 2 times the right one, everywhere."
     assert total.judge(lambda a, b: a + b + 1) == "not yet. Your result is too large by 1, everywhere."
-    assert "has 3 items; 2 are wanted" in pair.judge((1, [2, 3, 4])) and "a list" in pair.judge((1, 2))
-    assert "order is not" in pair.judge((1, [3, 2]))
+    assert "length 2 is wanted; yours has the length 3." in pair.judge((1, [2, 3, 4])) and "a list" in pair.judge(
+        (1, 2)
+    )
+    assert "length 2 is wanted; yours has the length 1. Is there a comma too many?" in pair.judge(((1, [2, 3]),))
+    assert "order is not" in pair.judge((1, [3, 2])) and "Item 1 of your result, counted from 0" in pair.judge(
+        (1, [2, 4])
+    )
     assert value.judge(1104) == "not yet. That is the tied one."
     assert value.judge(7) == "not yet. Your answer is 7, which is not right."
     for odd, kind in [

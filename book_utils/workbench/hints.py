@@ -4,6 +4,7 @@ import dis
 import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from numbers import Real
 from traceback import extract_tb
 from types import CodeType, FunctionType, GeneratorType, ModuleType
@@ -78,7 +79,7 @@ def explain(
     wrong = [pair for pair in pairs if not same(*pair, atol)]
     return (
         _raised(attempt, inputs, results)
-        or _nothing_returned(attempt, results, expected)
+        or _nothing_returned(attempt, results, expected, changed_input)
         or (changed_input and "Your code changes its input in place, and the result is not right.")
         or _argument_unread(attempt)
         or _other_kind(*wrong[0])
@@ -87,17 +88,22 @@ def explain(
         or _other_order(wrong)
         or _reads_the_notebook(attempt)
         or _wrong_call(inputs, results, expected, atol)
+        or _wrong_item(results, expected, atol)
         or "The result differs from the answer, and from the mistakes this check knows."
     )
 
 
 def _pairs(result: object, right: object) -> Iterator[tuple]:
     """The parts of a result that are to be compared, each with the right one."""
-    if isinstance(result, (list, tuple)) and isinstance(right, (list, tuple)) and len(result) == len(right):
+    if _are_lists(result, right) and len(result) == len(right):
         for one, other in zip(result, right, strict=True):
             yield from _pairs(one, other)
     else:
         yield result, right
+
+
+def _are_lists(*values: object) -> bool:
+    return all(isinstance(value, (list, tuple)) for value in values)
 
 
 # How the code is written.
@@ -115,15 +121,23 @@ def _raised(attempt, inputs, results) -> str | None:
     return None
 
 
-def _nothing_returned(attempt, results, expected) -> str | None:
-    returned = [result is not None for result, right in zip(results, expected, strict=True) if right is not None]
+def _nothing_returned(attempt, results, expected, changed_input) -> str | None:
+    returned = [
+        not (result is None or result is ...)
+        for result, right in zip(results, expected, strict=True)
+        if right is not None
+    ]
     if all(returned):
         return None
     if any(returned):
         return "For some inputs your code returns nothing. Does every way through it end in a `return`?"
     if "print" in _mentioned(attempt, "LOAD_GLOBAL"):
         return "Your code prints, and returns nothing: a `return` is missing."
-    return "Your code returns nothing. Is a `return` missing?"
+    if changed_input:
+        return (
+            "Your code changes its input in place and returns nothing. Return a new result, and leave the input alone."
+        )
+    return "Your code returns nothing, and changes nothing that the check looks at. Is a `return` missing?"
 
 
 def _argument_unread(attempt) -> str | None:
@@ -188,14 +202,13 @@ _HINTS = {
 
 
 def _other_kind(result, right) -> str | None:
+    if _are_lists(result, right):
+        comma = " Is there a comma too many?" if len(result) == 1 and isinstance(result, tuple) else ""
+        return f"A list or tuple of the length {len(right)} is wanted; yours has the length {len(result)}.{comma}"
     ours, wanted = _kind(result), _kind(right)
-    if wanted in ("a list", "a tuple") and ours in ("a list", "a tuple"):
-        if len(result) != len(right):
-            return f"Your result has {len(result)} items; {len(right)} are wanted."
-        return None
     if ours == wanted or (isinstance(result, Tensor) and result.ndim == 0 and wanted == "a number"):
         return None
-    shown = f"{ours}, {result!r}" if isinstance(result, (str, Real)) and ours != "True or False" else ours
+    shown = str(result) if isinstance(result, bool) else f"{ours}, {result!r}" if _is_short(result) else ours
     return f"Your result is {shown}; {wanted} is wanted.{_HINTS.get((ours, wanted), '')}"
 
 
@@ -266,11 +279,16 @@ def _nearly(a: Tensor, b: Tensor) -> bool:
     return a.numel() == 0 or bool((a - b).abs().max() <= 1e-6 * b.abs().max())
 
 
+def _agree(a: Tensor, b: Tensor) -> bool:
+    """Each number to six digits."""
+    return torch.allclose(a, b, rtol=1e-6, atol=1e-12 * b.abs().max().item())
+
+
 def _constant_factor(ours: Tensor, right: Tensor) -> str | None:
     if right[right != 0].abs().unique().numel() < 2:  # one number is always some factor of another
         return None
     factor = (ours @ right / (right @ right)).item()
-    if factor == 0 or not _nearly(ours, factor * right):
+    if factor == 0 or not _agree(ours, factor * right):
         return None
     if abs(factor + 1) < 1e-6:
         return "The sign is turned: your result is the right one times −1."
@@ -279,7 +297,7 @@ def _constant_factor(ours: Tensor, right: Tensor) -> str | None:
 
 def _constant_offset(ours: Tensor, right: Tensor) -> str | None:
     offset = (ours - right).mean().item()
-    if right.unique().numel() < 2 or not _nearly(ours, right + offset):
+    if right.unique().numel() < 2 or not _agree(ours, right + offset):
         return None
     return f"Your result is too {'large' if offset > 0 else 'small'} by {abs(offset):.6g}, everywhere."
 
@@ -289,10 +307,9 @@ def _other_order(wrong) -> str | None:
     if not all(isinstance(x, Tensor) for pair in wrong for x in pair):
         ours, right = ([repr(pair[side]) for pair in wrong] for side in (0, 1))
         return "The items are right, and their order is not." if sorted(ours) == sorted(right) else None
-    axes = {(i, j) for _, right in wrong for i in range(right.ndim) for j in range(i)}
-    for i, j in sorted(axes):
-        if all(right.ndim > i and same(ours, right.transpose(i, j), 1e-9) for ours, right in wrong):
-            return f"Shape kept, meaning lost: this is the right tensor with its axes {j} and {i} exchanged."
+    for i, j in combinations(range(-min(right.ndim for _, right in wrong), 0), 2):
+        if all(same(ours, right.transpose(i, j), 1e-9) for ours, right in wrong):
+            return f"Shape kept, meaning lost: this is the right tensor with its axes {i} and {j} exchanged."
     if all(
         right.unique().numel() > 2 and same(*(x.flatten().sort().values for x in (ours, right)), 1e-9)
         for ours, right in wrong
@@ -310,9 +327,21 @@ def _wrong_call(inputs, results, expected, atol) -> str | None:
     return None
 
 
+def _wrong_item(results, expected, atol) -> str | None:
+    """The first item that is not right, where the result is one list of numbers, texts or lists of these."""
+    for result, right in zip(results, expected, strict=True):
+        if _are_lists(result, right) and len(result) == len(right) and not same(result, right, atol):
+            wrong = [not same(one, other, atol) for one, other in zip(result, right, strict=True)]
+            return f"Item {wrong.index(True)} of your result, counted from 0, is not right."
+    return None
+
+
 def _arguments(args: tuple) -> str:
     return f"the arguments {', '.join(map(repr, args))}" if _is_short(args) else ""
 
 
 def _is_short(value: object) -> bool:
-    return all(map(_is_short, value)) if isinstance(value, tuple) else isinstance(value, (int, float, str))
+    """Numbers, texts, and tuples of these, if they fit into a line."""
+    if isinstance(value, tuple):
+        return all(map(_is_short, value))
+    return isinstance(value, (int, float, str)) and len(repr(value)) <= 40
