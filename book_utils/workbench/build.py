@@ -10,12 +10,16 @@ import click
 from filelock import FileLock, Timeout
 
 from book_utils._files import write_whole
+from book_utils.workbench import api, chapter_map, troubleshooting
 from book_utils.workbench.execute import Failure, execute_chapters
-from book_utils.workbench.files import ROOT, chapter_scripts
+from book_utils.workbench.files import ROOT, chapter_scripts, other_pages
 from book_utils.workbench.pairs import differences, has_newer_edits
 
 BUILD = ROOT / "_build"
 HOME = "chapters/index.html"
+LIBRARY = Path(api.FOLDER, "index")
+# what follows from the chapters' texts, and is kept in step by `chapters`
+FOLLOWING = {"chapters/troubleshooting.md": troubleshooting.gather, "figures/map.svg": chapter_map.draw}
 
 
 @contextmanager
@@ -65,12 +69,11 @@ def build_chapters(names: tuple[str, ...], timeout: int) -> None:
     run = _fresh_folder("chapters")
     failures = execute_chapters(scripts, run / "chapters", run / "figures", timeout, click.echo)
     _stop_at(failures, run / "chapters")
-    for kept in sorted([*(run / "chapters").glob("*.ipynb"), *(run / "figures").iterdir()]):
-        committed = ROOT / kept.parent.name / kept.name
-        text = kept.read_text("utf-8")
-        if not committed.exists() or committed.read_text("utf-8") != text:
-            write_whole(committed, text)
-            click.echo(f"wrote {_shown(committed)}")
+    for result in sorted([*(run / "chapters").glob("*.ipynb"), *(run / "figures").iterdir()]):
+        _keep(ROOT / result.parent.name / result.name, result.read_text("utf-8"))
+    for path, follow in FOLLOWING.items():
+        if (ROOT / path).exists():
+            _keep(ROOT / path, follow())
 
 
 def check_pairs() -> None:
@@ -79,6 +82,13 @@ def check_pairs() -> None:
     if found:
         raise click.ClickException("\n".join([*found, "To mend, edit the .py, then run `make chapters`."]))
     click.echo("Every script and its notebook agree.")
+
+
+def _keep(committed: Path, text: str) -> None:
+    """Write what a run gave, where it is new."""
+    if not committed.exists() or committed.read_text("utf-8") != text:
+        write_whole(committed, text)
+        click.echo(f"wrote {_shown(committed)}")
 
 
 def _fresh_folder(name: str) -> Path:
@@ -117,6 +127,13 @@ def _build_site(source: Path) -> None:
     """Run Sphinx over `source`, which holds the chapters and figures to show; any warning is an error."""
     shutil.copy(ROOT / "_toc.yml", source)
     shutil.copy(ROOT / "chapters" / "index.md", source / "chapters")
+    for page in other_pages(ROOT):
+        if page == LIBRARY:
+            api.write_pages(source)
+        else:
+            shutil.copy(ROOT / page.with_suffix(".md"), source / "chapters")
+    for script in _select(()):
+        shutil.copy(script, source / "chapters")  # to be downloaded
     html, new = BUILD / "html", _fresh_folder("html.new")
     command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-E", "-d", str(source / ".doctrees")]
     if subprocess.run([*command, "-c", str(ROOT), str(source), str(new)]).returncode:
@@ -127,4 +144,4 @@ def _build_site(source: Path) -> None:
 
 
 def _shown(path: Path) -> str:
-    return str(path.relative_to(ROOT))
+    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

@@ -9,5 +9,14 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def chapter_scripts(root: Path = ROOT) -> list[Path]:
     """The chapters' scripts, in the order of `_toc.yml`, the one list of chapters."""
+    return [root / f"{page}.py" for page in _pages(root) if page.name[0].isdigit()]
+
+
+def other_pages(root: Path = ROOT) -> list[Path]:
+    """The pages in `_toc.yml` that are no chapters, as it writes them: "chapters/glossary", say."""
+    return [page for page in _pages(root) if not page.name[0].isdigit()]
+
+
+def _pages(root: Path) -> list[Path]:
     toc = yaml.safe_load((root / "_toc.yml").read_text("utf-8"))
-    return [root / f"{chapter['file']}.py" for part in toc["parts"] for chapter in part["chapters"]]
+    return [Path(page["file"]) for part in toc["parts"] for page in part["chapters"]]

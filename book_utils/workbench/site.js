@@ -1,0 +1,74 @@
+// What the theme leaves undone for readers who do not use a mouse, or cannot see the page, or have a small screen.
+"use strict";
+
+// Every part of a page belongs to a landmark.
+function nameLandmarks() {
+  const sidebar = document.querySelector(".bd-sidebar-primary");
+  sidebar?.setAttribute("role", "region");
+  sidebar?.setAttribute("aria-label", "Book");
+}
+
+// A sign that opens a list has a name.
+function nameToggles() {
+  for (const summary of document.querySelectorAll("summary")) {
+    if (!summary.textContent.trim()) summary.setAttribute("aria-label", "Show the pages below this one");
+  }
+}
+
+// A signature on several lines is a list of arguments, though Sphinx writes it as meanings without terms.
+function listArguments() {
+  for (const signature of document.querySelectorAll("dt.sig dl")) {
+    signature.setAttribute("role", "list");
+    for (const argument of signature.children) argument.setAttribute("role", "listitem");
+  }
+}
+
+// A corner of a table without text heads nothing.
+function emptyCorners() {
+  for (const head of document.querySelectorAll("th")) {
+    if (head.textContent.trim()) continue;
+    const cell = document.createElement("td");
+    cell.className = head.className;
+    head.replaceWith(cell);
+  }
+}
+
+// Each cell of a table in the text knows its column, so that site.css can stack the cells on a small screen.
+function labelCells() {
+  for (const table of document.querySelectorAll(".bd-article table.docutils, .bd-article table.table")) {
+    if (table.closest(".cell_output")) continue;
+    const names = [...table.querySelectorAll("thead tr > *")].map((head) => head.textContent.trim());
+    if (names.length < 3) continue;
+    table.classList.add("many-columns");
+    table.setAttribute("role", "table"); // which stacked rows would lose
+    for (const row of table.querySelectorAll("tbody tr")) {
+      row.setAttribute("role", "row");
+      [...row.children].forEach((cell, i) => {
+        cell.setAttribute("role", "cell");
+        cell.setAttribute("data-column", names[i] ?? "");
+      });
+    }
+  }
+}
+
+// What scrolls sideways can be reached with the keyboard; what does not is no stop on the way.
+function reachScrolling() {
+  for (const box of document.querySelectorAll("pre, div.math, .cell_output div")) {
+    const scrolls = box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX !== "visible";
+    if (scrolls) box.tabIndex = 0;
+    else if (box.tabIndex >= 0) box.removeAttribute("tabindex");
+  }
+}
+
+// From a folder a browser lets no page read another one, which the search does for its excerpts.
+if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = false;
+
+document.addEventListener("DOMContentLoaded", () => {
+  nameLandmarks();
+  nameToggles();
+  listArguments();
+  emptyCorners();
+  labelCells();
+  reachScrolling();
+  window.addEventListener("resize", reachScrolling);
+});
