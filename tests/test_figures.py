@@ -3,15 +3,23 @@
 import json
 import math
 import re
+from collections import defaultdict
+from itertools import combinations
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import torch
+from colorspacious import cspace_convert, deltaE
 
 from book_utils.workbench import chapter_map, diagram, figure
-from book_utils.workbench.figures import Drawing
+from book_utils.workbench.figures import COLORS, STYLE, Drawing
 from book_utils.workbench.files import ROOT, chapter_scripts
 
 KEPT = sorted((ROOT / "figures").glob("*.json"))
+PHONE = 328  # px, the width of a figure on a page 360 px wide
+SVG = "{http://www.w3.org/2000/svg}"
+each_figure = pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
 
 
 def draw(name="line"):
@@ -78,11 +86,61 @@ def test_every_figure_that_a_chapter_draws_is_kept_and_no_other():
     assert drawn == {path.stem for path in KEPT} == pictures - {chapter_map.NAME}
 
 
-@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+@each_figure
 def test_every_figure_has_a_sentence_and_steps_and_data(path):
     beside = json.loads(path.read_text("utf-8"))
     assert len(beside["alt"]) > 30 and len(beside["words"]) >= 3 and beside["data"]
     assert "<title>" in path.with_suffix(".svg").read_text("utf-8")
+
+
+@each_figure
+def test_the_text_of_a_figure_can_be_read_on_a_phone(path):
+    svg = path.with_suffix(".svg").read_text("utf-8")
+    width = float(re.search(r'width="([\d.]+)pt"', svg)[1])
+    # the outer group of each text: its font size is 100 times the scale; signs above and below the line lie inside
+    sizes = [100 * float(size) for size in re.findall(r"<g [^>]*transform=\"translate\([^)]*\)[^\"]*scale\(([\d.]+) -", svg)]
+    assert sizes and min(sizes) * PHONE / width >= 8, f"text {min(sizes):.0f} pt high in a figure {width:.0f} pt wide"
+
+
+def seen(color, deficiency=None):
+    """A colour as one without a kind of cones sees it, red, green and blue from 0 to 1."""
+    rgb = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    space = {"name": "sRGB1+CVD", "cvd_type": deficiency, "severity": 100}
+    return np.clip(cspace_convert(rgb, space, "sRGB1"), 0, 1) if deficiency else np.array(rgb)
+
+
+def contrast(rgb):
+    """The contrast with white, as the Web Content Accessibility Guidelines 2.2 define it: 1 .. 21."""
+    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return 1.05 / (linear @ [0.2126, 0.7152, 0.0722] + 0.05)
+
+
+@pytest.mark.parametrize("deficiency", [None, "protanomaly", "deuteranomaly", "tritanomaly"])
+def test_lines_are_seen_and_told_apart_by_colour_blind_readers(deficiency):
+    """Simulated after Machado et al. 2009; a distance of 10 in CAM02-UCS is plain to see side by side."""
+    lines = [seen(color, deficiency) for color in STYLE["axes.prop_cycle"].by_key()["color"]]
+    assert min(float(deltaE(a, b, input_space="sRGB1")) for a, b in combinations(lines, 2)) > 10
+    assert min(map(contrast, lines)) > 2.8  # the guidelines ask for 3 of a graphic in its own colours
+    assert deficiency or min(map(contrast, lines)) > 3
+
+
+@each_figure
+def test_lines_of_two_colours_differ_in_more_than_colour(path):
+    """In grey they are told apart by their dashes or their markers."""
+    root = ElementTree.parse(path.with_suffix(".svg")).getroot()
+    colors = {color.lower() for color in COLORS}
+    for axes in (group for group in root.iter(f"{SVG}g") if group.get("id", "").startswith("axes_")):
+        looks = defaultdict(set)
+        for line in (group for group in axes.findall(f"{SVG}g") if group.get("id", "").startswith("line2d_")):
+            styles = [part.get("style", "") for part in line.iter() if part.get("style")]
+            marker = [part.get("d") for part in line.iterfind(f"{SVG}defs/{SVG}path")]
+            dashes = re.findall(r"stroke-dasharray: ([\d., ]+)", " ".join(styles))
+            filled = sorted(
+                {fill for style in styles for fill in re.findall(r"fill: (none|#\w+)", style)} & {"none", "#ffffff"}
+            )
+            look = (tuple(dashes[:1]), tuple(marker), tuple(filled) if marker else ())
+            looks[look] |= colors & set(re.findall(r"stroke: (#\w+)", " ".join(styles)))
+        assert all(len(found) <= 1 for found in looks.values()), looks
 
 
 # The numbers behind the curves, once more, from their formulas and with none of the book's classes
