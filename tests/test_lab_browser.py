@@ -47,11 +47,12 @@ class Lab:
 
     @contextmanager
     def opened(self, notebook: str):
-        """A page with this notebook and an idle kernel; its console's errors are in `page.errors`."""
+        """A page with this notebook and an idle kernel. It keeps its console's errors, and all that it asked for."""
         page = self.context.new_page()
-        page.errors = []
+        page.errors, page.asked = [], []
+        page.on("request", lambda request: page.asked.append(request.url))
         page.on("console", lambda message: page.errors.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        page.on("pageerror", lambda error: page.errors.append(error.stack))
         page.goto(f"{self.url}lab/tree/{notebook}?reset&token={self.token}")
         page.wait_for_function(READY)
         page.evaluate("() => window.jupyterapp.restored")
@@ -112,14 +113,12 @@ def until(question, seconds: float = 60):
 
 
 def run_all(page) -> None:
-    """Run > Run All Cells, and wait for the last one."""
+    """What Run > Run All Cells does, and wait for its end."""
     page.evaluate(
-        """() => window.jupyterapp.commands.commandExecuted.connect((_, command) => {
-            if (command.id === 'notebook:run-all-cells') command.result.then(() => { window.ran = true })
-        })"""
+        """() => {
+            window.jupyterapp.commands.execute('notebook:run-all-cells').then(() => { window.ran = true })
+        }"""
     )
-    page.get_by_role("menuitem", name="Run", exact=True).click()
-    page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
     page.wait_for_function("() => window.ran", timeout=A_CHAPTER)
     page.wait_for_function(READY)
 
@@ -272,9 +271,7 @@ def refused(url: str) -> bool:
 def test_a_chapter_runs_reads_well_and_is_saved_without_a_trace(lab, script):
     notebook = script.with_suffix(".ipynb").relative_to(ROOT).as_posix()
     committed = nbformat.read(lab.folder / notebook, as_version=4)
-    asked = []
     with lab.opened(notebook) as page:
-        page.on("request", lambda request: asked.append(request.url))
         run_all(page)
         assert faults(lab, page, committed) == {}
         last = [cell["outputs"] for cell in committed["cells"] if cell["cell_type"] == "code"][-1]
@@ -302,14 +299,14 @@ def test_a_chapter_runs_reads_well_and_is_saved_without_a_trace(lab, script):
         assert lab.git("diff", "--name-only") == "" and lab.git("ls-files", "--others", "--exclude-standard") == ""
 
         assert page.locator(".jp-Dialog, .Toastify__toast").count() == 0  # no question, and no news
-        assert not [url for url in asked if re.search("api/(news|update|extensions)", url)]
+        assert not [url for url in page.asked if re.search("api/(news|update|extensions)", url)]
         assert page.errors == lab.outside == []
 
 
 def test_sliders_move_the_curve_of_chapter_4(lab):
     with lab.opened("chapters/04_shortcuts.ipynb") as page:
         run_all(page)
-        picture = page.locator(".jp-OutputArea-output.jupyter-widgets-view img, .jupyter-widgets img")
+        picture = page.locator(".jupyter-widgets img")
         picture.scroll_into_view_if_needed()
         before = picture.get_attribute("src")
         assert "each of 5 layers with 3 features at seed 123" in picture.get_attribute("alt")
@@ -318,10 +315,10 @@ def test_sliders_move_the_curve_of_chapter_4(lab):
         page.wait_for_function("() => document.querySelector('.jupyter-widgets img').alt.includes('each of 6 layers')")
         page.get_by_role("slider").nth(1).press("ArrowLeft")
         page.wait_for_function("() => document.querySelector('.jupyter-widgets img').alt.includes('with 2 features')")
-        page.get_by_label("seed").fill("7")
-        page.get_by_label("seed").press("Enter")
+        page.get_by_role("spinbutton", name="seed").fill("7")
+        page.get_by_role("spinbutton", name="seed").press("Enter")
         page.wait_for_function("() => document.querySelector('.jupyter-widgets img').alt.includes('at seed 7,')")
-        page.get_by_label("shortcuts").press("Space")
+        page.get_by_role("checkbox", name="shortcuts").press("Space")
         page.wait_for_function("() => document.querySelector('.jupyter-widgets img').alt.includes('The line without')")
         assert picture.get_attribute("src") != before and picture.evaluate("img => img.naturalWidth") > 600
         assert page.errors == lab.outside == []

@@ -43,9 +43,9 @@ def gradients_explorer(depth: int, width: int, seed: int, use_shortcut: bool) ->
     """The widgets of `explore_gradients`; numbers out of range are moved to its end."""
     style = {"description_width": "5em"}
     controls = {
-        "depth": widgets.IntSlider(depth, 2, 64, description="depth", style=style),
-        "width": widgets.IntSlider(width, 2, 64, description="width", style=style),
-        "seed": widgets.BoundedIntText(seed, 0, 2**32 - 1, description="seed", style=style),
+        "depth": widgets.IntSlider(depth, 2, 64, description="depth", tooltip="number of layers", style=style),
+        "width": widgets.IntSlider(width, 2, 64, description="width", tooltip="features of a layer", style=style),
+        "seed": widgets.BoundedIntText(seed, 0, 2**32 - 1, description="seed", tooltip="of the weights", style=style),
         "use_shortcut": widgets.Checkbox(use_shortcut, description="shortcuts", style=style),
     }
     picture = widgets.HTML()

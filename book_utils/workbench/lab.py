@@ -11,7 +11,8 @@ OPTIONS = {
     "--ServerApp.root_dir": str(ROOT),
     "--ServerApp.ip": "127.0.0.1",  # nobody but this machine
     "--LabApp.default_url": "/lab/tree/chapters/01_shell.ipynb",
-    # other defaults than JupyterLab's, which a reader's own settings go before: no question whether to fetch news
+    # other defaults than JupyterLab's, which a reader's own settings go before: neither news nor new versions
+    # are looked up, and nobody is asked whether they may be
     "--LabApp.app_settings_dir": str(Path(__file__).with_name("lab_settings")),
     "--FileContentsManager.pre_save_hook": f"{__name__}.before_saving",
 }
