@@ -21,7 +21,6 @@ ALLOWED_EARLY = {
     "tokenizer": "what stands before the model is named where its ids could be wrong",
     "training": "that it changes the weights is all that the chapters before the last ask for",
     "value": "an everyday word",
-    "warm-up": "as learning rate",
 }
 SYNONYM = re.compile(r"Another name for \*(.+?)\*")
 
