@@ -48,17 +48,20 @@ from book_utils import GPTConfig, LayerNorm, TransformerBlock, get_config
 from book_utils.workbench import check, check_parameters, diagram, rounded, show_table
 
 check_parameters("07_gpt_model", globals())
+
+# %% [markdown]
+# A text has been cut into tokens, and each token is a whole number, its id. At the end of the route stands, for each position, one score for each of the V ids that could come next: the logits ([chapter 1](01_shell.ipynb)). The ids here are drawn at random, because this chapter is about the route and not about language.
+
+# %%
 if num_tokens > context_length:
     raise ValueError(f"{num_tokens = } is more than {context_length = }")
-# The rest keeps its default: no dropout, no QKV bias, two separate tables.
+# The rest keeps its default: no dropout, no bias of query, key and value, no tie.
 cfg = GPTConfig(vocab_size, context_length, emb_dim, n_heads, n_layers)
 torch.manual_seed(seed)
 ids = torch.randint(vocab_size, (batch_size, num_tokens))  # [B, T]
 print("ids", list(ids.shape), "· the first text:", ids[0].tolist())
 
 # %% [markdown]
-# A text has been cut into tokens, and each token is a whole number, its *id*. The ids here are drawn at random, because this chapter is about the route and not about language. At the end of the route stands, for each position, one score for each of the V ids that could come next. These scores are called *logits*.
-#
 # ## The whole route
 #
 # The parts are known. What is new is how they are joined. The drawing shows it from top to bottom, with the shapes on the way. The dropout inside the blocks is left out of it.
@@ -151,6 +154,11 @@ class PlainGPTModel(nn.Module):
         return self.out_head(self.final_norm(x))  # [B, T, V]
 
 
+# %% [markdown]
+# The LayerNorm after the last block is the *final norm*. The comparisons of this chapter are made in float64, with models that start from the same seed.
+
+
+# %%
 def build(**changes):
     """A plain model with the chapter's sizes, always from the same seed, in float64."""
     torch.manual_seed(seed)
@@ -162,6 +170,7 @@ def assert_same(a, b):
     torch.testing.assert_close(a, b, rtol=0, atol=1e-9)
 
 
+# %%
 plain = build()
 print("ids", list(ids.shape), "-> logits", list(plain(ids).shape))
 assert plain(ids).shape == (batch_size, num_tokens, vocab_size)
@@ -206,10 +215,8 @@ odd = GPTConfig(vocab_size=11, context_length=7, emb_dim=6, n_heads=3, n_layers=
 uneven = PlainGPTModel(odd)
 zeros = torch.zeros(3, 5, dtype=torch.long)  # [B, T]
 shapes = {name: list(x.shape) for name, x in route(uneven, zeros).items()}
-show_table(
-    ["stage, with B = 3, T = 5, D = 6, V = 11, C = 7", "shape"],
-    [[name, str(shape)] for name, shape in shapes.items()],
-)
+print("B = 3, T = 5, D = 6, V = 11, C = 7")
+show_table(["stage", "shape"], [[name, str(shape)] for name, shape in shapes.items()])
 assert all(shapes[f"block {number}"] == [3, 5, 6] for number in (1, 2))
 assert shapes["final norm"] == [3, 5, 6] and shapes["logits"] == [3, 5, 11]
 assert uneven.tok_emb.weight.shape == (11, 6) and uneven.pos_emb.weight.shape == (7, 6)
@@ -231,7 +238,7 @@ show_table(
 assert not torch.allclose(first, second)
 
 # %% [markdown]
-# The same id gives two different vectors. What depends on it? Take the table away, by filling it with zeros, and feed a text that repeats one token. Attention then averages values that are all the same, so every position should end with the same logits.
+# The same id gives two different vectors. What depends on it? Take the position table away, by filling it with zeros, and feed a text that repeats one token. Attention then averages values that are all the same, so every position should end with the same logits.
 
 # %%
 repeated = token.repeat(1, num_tokens)  # [1, T]
@@ -239,14 +246,10 @@ blind = build()
 with torch.no_grad():
     blind.pos_emb.weight.zero_()
 rows = []
-for name, model in [
-    ("with its positions", plain),
-    ("with zeros in their place", blind),
-]:
+for name, model in [("as it is", plain), ("all zeros", blind)]:
     logits = model(repeated)  # [1, T, V]
-    alike = torch.allclose(logits, logits[:, :1], rtol=0, atol=1e-9)
-    rows.append([name, alike])
-show_table(["one token repeated", "all positions give the same logits?"], rows)
+    rows.append([name, torch.allclose(logits, logits[:, :1], rtol=0, atol=1e-9)])
+show_table(["position table", "all positions give the same logits?"], rows)
 assert [alike for _, alike in rows] == [False, True]
 
 # %% [markdown]
@@ -257,16 +260,18 @@ assert [alike for _, alike in rows] == [False, True]
 # Position t may use the ids 0 to t and none after. [Chapter 5](05_attention.ipynb) shows it for attention alone. The model adds embeddings, norms and a head, which treat each position on its own, so it should hold for the whole. Change one id of each text, at one position after the other, and note the first position whose logits move.
 
 # %%
-first_moved = []
+rows = []
 for position in range(num_tokens):
     changed = ids.clone()
     changed[:, position] = (changed[:, position] + 1) % vocab_size
     difference = (plain(changed) - plain(ids)).abs().amax(dim=(0, 2))  # [T]
     moved = difference > 1e-9  # far above rounding
-    first_moved.append(moved.nonzero().min().item())
-print("id changed at:     ", list(range(num_tokens)))
-print("first logits moved:", first_moved)
-assert first_moved == list(range(num_tokens))
+    rows.append([position, moved.nonzero().min().item()])
+show_table(["id changed at", "first logits moved at"], rows)
+assert all(moved == changed for changed, moved in rows)
+
+# %% [markdown]
+# No position before the changed one moves, and the changed one always does. The texts of a batch should not see each other either.
 
 # %%
 alone = torch.cat([plain(text[None]) for text in ids])  # each text as a batch of one
@@ -274,7 +279,7 @@ assert_same(alone, plain(ids))
 print("each text gives the same logits alone as in the batch")
 
 # %% [markdown]
-# No position before the changed one moves, and the changed one always does. So one pass over T tokens gives T predictions, none of which has seen its own answer: the logits at position t are scores for the token at t + 1. Training uses all of them, generation only the last. The second check says that the texts of a batch do not see each other either.
+# So one pass over T tokens gives T predictions, none of which has seen its own answer: the logits at position t are scores for the token at t + 1. Training uses all of them, generation only the last.
 #
 # ## Sequential or ModuleList?
 #
@@ -295,6 +300,7 @@ def count(module):
     return sum(p.numel() for p in module.parameters())
 
 
+# %%
 rows = []
 blocks = [TransformerBlock(cfg) for _ in range(n_layers)]
 for kept in (nn.Sequential(*deepcopy(blocks)), nn.ModuleList(deepcopy(blocks)), blocks):
@@ -307,7 +313,7 @@ show_table([*header, "reached by .double()"], rows)
 assert rows[0][1:] == rows[1][1:] and rows[2][1:] == [0, 0, False]
 
 # %% [markdown]
-# The first two register the blocks alike. The list registers nothing: an optimizer would not train its blocks, a file would not contain them, and no cast or move would reach them. Its forward pass would still run.
+# The first two register the blocks alike. The list registers nothing: an *optimizer*, which changes the parameters it is given in each step of training, would not be given those of its blocks; a file would not contain them; and no cast or move would reach them. Its forward pass would still run.
 #
 # With the same weights, names and results must be the same too.
 
@@ -337,21 +343,26 @@ rows = []
 for name, z in [("logits", logits[0, 0]), ("after softmax", probabilities[0, 0])]:
     values = [value.item() for value in (z.min(), z.max(), z.sum())]
     rows.append([name, *values, z.argmax().item()])
-header = ["position 0 of the first text", "smallest", "largest", "sum"]
-show_table([*header, "place of the largest"], rows)
+show_table(["scores", "smallest", "largest", "sum", "id of the largest"], rows)
+
+# %% [markdown]
+# That is position 0 of the first text. What holds there must hold at every position.
+
+# %%
 ones = torch.ones(batch_size, num_tokens, dtype=torch.float64)  # [B, T]
 torch.testing.assert_close(probabilities.sum(dim=-1), ones, rtol=0, atol=1e-12)
 assert not torch.allclose(logits.sum(dim=-1), ones)
 assert torch.equal(logits.argmax(dim=-1), probabilities.argmax(dim=-1))  # [B, T]
+print("at every position: probabilities sum to 1, the largest keeps its place")
 
 # %% [markdown]
 # The tolerance of the sum is 1e-12: it adds V rounded numbers below 1, each wrong by 1e-16 at most, and V is below 10 000 here.
 #
-# Softmax keeps the order of finite scores, because the exponential grows and the divisor is the same for all. So the most likely id is the `argmax` of the logits already, and taking the highest score each time (greedy generation) needs no softmax at all. The condition matters: a score of +∞, or a row of nothing but −∞, makes softmax compute ∞ − ∞, which is NaN, and the order is lost. (A single −∞ among finite scores only gets the probability 0; the causal mask relies on that.) In a weaker form the same happens when two scores are so close together, or so far below the largest, that rounding makes their probabilities equal.
+# Softmax keeps the order of finite scores, because the exponential grows and the divisor is the same for all. So the most likely id is the `argmax` of the logits already, and taking the highest score each time (the *greedy* choice) needs no softmax at all. The condition matters: a score of +∞, or a row of nothing but −∞, makes softmax compute ∞ − ∞, which is NaN, and the order is lost. (A single −∞ among finite scores only gets the probability 0; the causal mask relies on that.) In a weaker form the same happens when two scores are so close together, or so far below the largest, that rounding makes their probabilities equal.
 #
 # ## The loss takes logits
 #
-# Training measures the negative logarithm of the probability of the right id. `F.cross_entropy` takes the logits and does softmax and logarithm in one step. That is more than convenience: done one after the other, the exponential overflows. The scores 1000 and 0 are enough, when the second id is the right one. The exact value is the logarithm of 1 + e¹⁰⁰⁰, which is 1000 to every digit that float64 has.
+# Training measures the negative logarithm of the probability of the right id, averaged over the positions. This is the *cross-entropy*. `F.cross_entropy` takes the logits and does softmax and logarithm in one step. That is more than convenience: done one after the other, the exponential overflows. The scores 1000 and 0 are enough, when the second id is the right one. The exact value is the logarithm of 1 + e¹⁰⁰⁰, which is 1000 to every digit that float64 has.
 
 # %%
 scores = torch.tensor([[1000.0, 0.0]], dtype=torch.float64)  # one position, V = 2
@@ -380,7 +391,7 @@ assert abs(rows[2][2] - rows[0][2] - 1) < 1e-12  # from the best to the worst
 #
 # ## Two tables of the same shape
 #
-# The token embedding has the shape `[V, D]`. So has the weight of the output head: PyTorch stores a linear layer as `[out, in]`. The first turns an id into a vector, the second compares a vector with one row for each id. They can be *tied*, so that one Parameter serves as both (Press and Wolf, 2017). GPT-2 does so; upstream's model, by default, does not.
+# The token embedding has the shape `[V, D]`. So has the weight of the output head: PyTorch stores a linear layer as `[out, in]`. The first turns an id into a vector, the second compares a vector with one row for each id. They can be *tied*, so that one and the same Parameter (PyTorch's class for a tensor that is trained) serves as both (Press and Wolf, 2017). GPT-2 does so; upstream's model, by default, does not.
 #
 # Three models from the same seed: an untied one, one whose head got a *copy* of the embedding's values, and one whose two attributes are the *same* Parameter.
 
@@ -391,14 +402,18 @@ with torch.no_grad():
 tied.out_head.weight = tied.tok_emb.weight  # one Parameter under two names
 assert untied.tok_emb.weight.shape == untied.out_head.weight.shape
 assert_same(copied(ids), tied(ids))
+print("copied and tied: the same logits")
 
-hidden = tied.final_norm(route(tied, ids)[f"block {n_layers}"])  # [B, T, D]
-assert_same(
-    tied(ids), hidden @ tied.tok_emb.weight.T
-)  # [B, T, D] @ [D, V] -> [B, T, V]
-print("copied and tied: the same logits, products with the rows of the embedding")
-spread = [model(ids).std(unbiased=False).item() for model in (untied, tied)]
-print("standard deviation of the logits: untied {:.2f}, tied {:.2f}".format(*spread))
+# %% [markdown]
+# The logits of the tied model are products with the rows of the embedding. They are also larger than those of the untied model; the reason is given at the end of this section.
+
+# %%
+features = route(tied, ids)["final norm"]  # [B, T, D]
+assert_same(tied(ids), features @ tied.tok_emb.weight.T)  # [B, T, V]
+rows = []
+for name, model in [("untied", untied), ("copied", copied), ("tied", tied)]:
+    rows.append([name, model(ids).std(unbiased=False).item()])
+show_table(["model", "standard deviation of the logits"], rows, ".2f")
 
 # %% [markdown]
 # No forward pass can tell the copy from the tie. One step of training can.
@@ -424,13 +439,12 @@ for name, model in [("untied", untied), ("copied", copied), ("tied", tied)]:
     after = stepped[name] = after_one_step(model)
     table, head = after.tok_emb.weight, after.out_head.weight
     rows.append([name, head is table, count(after), (head - table).abs().max().item()])
-header = ["model", "one Parameter?", "parameters", "largest difference after one step"]
-show_table(header, rows)
+show_table(["model", "one Parameter?", "parameters", "largest difference"], rows)
 assert rows[1][3] > 0 and rows[2][3] == 0
 assert count(untied) - count(tied) == vocab_size * emb_dim
 
 # %% [markdown]
-# The copy drifts with the first step, because the two tables get different gradients. The embedding's gradient reaches the rows of the ids that were read; the head's reaches every row, as every id gets a score. The tied table gets both, added up. That can be checked from the gradients that the step left behind, because the copy and the tie had the same values before it.
+# The last column compares the two tables after the step. The copy drifts with the first step, because the two tables get different gradients. The embedding's gradient reaches the rows of the ids that were read; the head's reaches every row, as every id gets a score. The tied table gets both, added up. That can be checked from the gradients that the step left behind, because the copy and the tie had the same values before it.
 
 # %%
 copy, tie = stepped["copied"], stepped["tied"]
@@ -448,7 +462,7 @@ print("the tied gradient is the sum of the two")
 #
 # ## How many parameters?
 #
-# A formula that predicts the number is a good check that no layer is missing. With V, C, D and L, no QKV bias, and a bias in the attention's output and in the feed-forward network, attention has $4D^2 + D$, the feed-forward network $8D^2 + 5D$ and the two norms $4D$. That makes $12D^2 + 10D$ for a block, and for the whole model
+# A formula that predicts the number is a good check that no layer is missing. The bias of query, key and value together is called the *QKV bias*; this model has none. It has a bias in the attention's output and in both maps of the feed-forward network. Then attention has $4D^2 + D$, the feed-forward network $8D^2 + 5D$ and the two norms $4D$. That makes $12D^2 + 10D$ for a block, and for the whole model
 #
 # $$N = 2VD + CD + L(12D^2 + 10D) + 2D,$$
 #
@@ -475,7 +489,7 @@ assert formula(get_config("tiny")) == 7264  # whatever the parameters of this ch
 #
 # ## What is not a parameter
 #
-# A module may carry tensors that no one trains. Upstream's attention keeps its causal mask, `[C, C]`, as a *buffer*. Here is a small module with such a mask, next to a tensor that is only an attribute.
+# A module may carry tensors that no one trains. Upstream's attention keeps its causal mask, `[C, C]`, as a buffer ([chapter 5](05_attention.ipynb)). Here is a small module with such a mask, next to a tensor that is only an attribute.
 
 
 # %%
@@ -498,6 +512,10 @@ class MaskedScores(nn.Module):
         return scores.masked_fill(hidden, float("-inf")).softmax(dim=-1)
 
 
+# %% [markdown]
+# Which of the three tensors is trained, stored, and reached by a cast?
+
+# %%
 head = MaskedScores(emb_dim, context_length).double()
 trained, stored = dict(head.named_parameters()), head.state_dict()
 rows = []
@@ -509,19 +527,22 @@ assert [row[2:] for row in rows] == [[True] * 3, [False, True, True], [False] * 
 header = ["tensor", "numbers", "trained, counted", "in the state dict"]
 show_table([*header, "reached by .double()"], rows)
 
+# %% [markdown]
+# A buffer is not trained and not counted. It still goes where the module goes, to another type or another device. The loose tensor stays behind, and a forward pass that used it on another device would fail. (With `register_buffer(..., persistent=False)` a buffer also stays out of the state dict.)
+#
+# And a buffer fills memory. How much do float32 masks take at the size of GPT-2 small? The attention of this book lets PyTorch's function make the causal mask and keeps none of its own, so the book's model should have no buffers at all.
+
+# %%
 small = get_config("gpt2-small")
 mebibytes = 4 * small.n_layers * small.context_length**2 / 2**20  # L masks [C, C]
 print(f"such masks for {small.n_layers} blocks of GPT-2 small: {mebibytes:.0f} MiB")
 assert list(plain.buffers()) == []
+print("buffers of the plain model:", len(list(plain.buffers())))
 
 # %% [markdown]
-# A buffer is not trained and not counted. It still goes where the module goes, to another type or another device, and it fills memory: the printed line says how much for float32 masks at the size of GPT-2 small. The loose tensor stays behind, and a forward pass that used it on another device would fail. (With `register_buffer(..., persistent=False)` a buffer also stays out of the state dict.)
-#
-# The attention of this book asks PyTorch's fused operation for a causal mask and keeps none of its own, so the model has no buffers at all.
-#
 # ## GPT-2 small, without the memory
 #
-# On PyTorch's *meta* device a tensor has a shape and a type but no values. A model can be built there to look at its shapes and to count its parameters, with next to no memory used, and even a forward pass works: it gives the shapes that a real one would give.
+# On the meta device of [chapter 1](01_shell.ipynb) a tensor has a shape and a type but no values. A model can be built there to look at its shapes and to count its parameters, with next to no memory used, and even a forward pass works: it gives the shapes that a real one would give.
 
 # %%
 with torch.device("meta"):
@@ -536,15 +557,11 @@ assert all(p.is_meta for p in large.parameters()) and shapes["logits"][-1] == 50
 # %% [markdown]
 # None of its weights has a value. The name "gpt2-small" stands for a list of sizes and for nothing else: `get_config` reads no file, and a model built from it on a real device would hold random numbers, not the trained weights of GPT-2.
 #
-# How many parameters does it have? Two numbers are in circulation. Here both are computed, and a third.
+# How many parameters does it have? Two numbers are in circulation. Here both are computed, and a third: upstream's model, the same with a tie, and GPT-2 as released, which has the tie and the QKV bias.
 
 # %%
 rows = []
-for tie, bias, name in [
-    (False, False, "upstream's model"),
-    (True, False, "the same, tied"),
-    (True, True, "GPT-2 as released: tied, with QKV bias"),
-]:
+for tie, bias in [(False, False), (True, False), (True, True)]:
     with torch.device("meta"):
         model = PlainGPTModel(replace(small, qkv_bias=bias))
     if tie:
@@ -552,12 +569,12 @@ for tie, bias, name in [
     extra = 3 * small.emb_dim * small.n_layers if bias else 0  # 3D in each block
     N = formula(replace(small, tie_weights=tie)) + extra
     assert count(model) == N
-    sizes = [f"{N:,}", f"{N / 1e6:.0f} million", f"{4 * N / 2**20:.0f} MiB"]
-    rows.append([name, *sizes])
-show_table(["gpt2-small", "parameters", "rounded", "in float32"], rows)
+    rows.append([tie, bias, N, round(N / 1e6), round(4 * N / 2**20)])
+header = ["tied", "QKV bias", "parameters", "millions", "MiB in float32"]
+show_table(header, rows, int_format=",")
 
 # %% [markdown]
-# Both are right, for different models. Untied, the table of the head is counted, because it exists; tied, it does not. The bias of query, key and value, 3D for each block, adds little. (The paper's own table gives 117 million for this size. The released files have the number in the last row, and the authors' repository calls the earlier counts an error.)
+# The first two rows are the two numbers. Both are right, for different models. Untied, the table of the head is counted, because it exists; tied, it does not. The bias of query, key and value, 3D for each block, adds little. (The paper's own table gives 117 million for this size. The released files have the number in the last row, and the authors' repository calls the earlier counts an error.)
 #
 # The meta device has one trap. Giving such a model real memory with `to_empty` makes a new Parameter for each name, and a tie that was made by hand is gone, without a message. The final form ties again.
 
@@ -585,9 +602,9 @@ rows = []
 for dtype in (torch.float64, torch.float32, torch.bfloat16):
     model = build().to(dtype)
     stored = sum(p.numel() * p.element_size() for p in model.parameters())
-    rows.append([str(dtype), str(model(ids).dtype), f"{stored / 1024:.1f} KiB"])
+    rows.append([str(dtype), str(model(ids).dtype), stored / 1024])
     assert model(ids).dtype == dtype and model(ids).isfinite().all()
-show_table(["weights", "logits", "memory of the parameters"], rows)
+show_table(["weights", "logits", "KiB of parameters"], rows, ".1f")
 
 # %% [markdown]
 # That it runs in bfloat16 says nothing of its accuracy there: bfloat16 keeps 8 significant bits, about two to three decimal digits.
@@ -635,12 +652,14 @@ wrong_inputs = {
     "T = 0": ids[:, :0],
     "no batch axis": ids[0],
 }
+
+# %%
 rows = []
 for name, wrong in wrong_inputs.items():
     kind, message = attempt(final, wrong)
-    rows.append([name, attempt(plain, wrong)[0], kind, message])
-show_table(["input", "plain model", "GPTModel", "message of GPTModel"], rows)
-assert all(row[2] in ("TypeError", "ValueError") for row in rows)
+    assert kind in ("TypeError", "ValueError")
+    rows.append([name, attempt(plain, wrong)[0], f"{kind}: {message}"])
+show_table(["input", "plain model", "GPTModel"], rows)
 too_large, too_long = wrong_inputs["id = V"], wrong_inputs["T = C + 1"]
 assert attempt(plain, too_large) == attempt(plain, too_long)
 
@@ -651,7 +670,7 @@ assert attempt(plain, too_large) == attempt(plain, too_long)
 #
 # ## The final form
 #
-# `book_utils.GPTModel` is the class above with its blocks in a `ModuleList`, the checks of the input, and the tie. It takes a `GPTConfig` or a dictionary with the same keys. The names of its parameters are the same, so weights can be loaded from the plain class. The tolerance is 1e-9 in float64, for the reason given above: both perform the same operations, so only rounding could separate them.
+# The module [book_utils/gpt_model.py](../book_utils/gpt_model.py) holds `GPTModel`: the class above with its blocks in a `ModuleList`, the checks of the input, and the tie. It takes a `GPTConfig` or a dictionary with the same keys. The names of its parameters are the same, so weights can be loaded from the plain class. The tolerance is 1e-9 in float64, for the reason given above: both perform the same operations, so only rounding could separate them.
 
 # %%
 final.load_state_dict(plain.state_dict())
@@ -676,10 +695,13 @@ by_hand.out_head.weight = by_hand.tok_emb.weight
 assert_same(one_table(ids), by_hand(ids))
 one_table.load_state_dict(by_hand.state_dict())
 assert one_table.out_head.weight is one_table.tok_emb.weight
+print("the same as tied by hand, and still one Parameter after loading")
+
+# %%
 try:
     one_table.load_state_dict(plain.state_dict())
 except ValueError as error:
-    print("refused:", error)
+    print("refused:", error, sep="\n  ")
 else:
     raise AssertionError("a state dict with two different tables was accepted")
 
@@ -692,17 +714,17 @@ else:
 #
 # | Symptom | Cause | How to tell | Mend |
 # |---|---|---|---|
-# | `index out of range in self` | an id of V or more, a negative one, or T above C | largest and smallest id, then T | the tokenizer's V in the configuration; crop the text |
-# | Works with V = C, fails with other sizes | token and position table swapped | build with V = 11, C = 7 | V rows for tokens, C rows for positions |
-# | The loss starts sensibly and hardly falls | a softmax inside the model | do rows of the output sum to 1? | return logits |
-# | A loss of `inf` or NaN | softmax and logarithm one after the other | scores of size 1000 | `F.cross_entropy` on the logits |
-# | `ModuleList` … `missing the required "forward" function` | a ModuleList was called | read the forward method | loop over the blocks |
-# | The optimizer trains too few parameters | blocks in a Python list | count the parameters | `ModuleList` or `Sequential` |
-# | "Tied" tables differ after training | values were copied | `out_head.weight is tok_emb.weight` | assign the Parameter |
-# | 163 million where 124 were expected | the model is not tied | the same test | tie it, or accept the number |
-# | The tie is gone after `to_empty` | one new Parameter for each name | the same test | tie again; `GPTModel` does |
-# | Same input, other logits | dropout is on | `model.training` | `model.eval()` |
-# | Tensors on two devices | ids, or a mask kept as an attribute, stayed behind | print their `device` | move the ids; `register_buffer` |
+# | `index out of range in self` from an embedding | An id of V or more, a negative id, or an input of more than C tokens. | Print the largest and the smallest id, then T. | Set `vocab_size` to the tokenizer's; crop the text. |
+# | The model works with V = C and fails with other sizes | Token table and position table are swapped. | Build it with V = 11 and C = 7. | V rows for tokens, C rows for positions. |
+# | The loss starts near log V and hardly falls | The model ends with a softmax, and the loss applies another. | Sum the model's output over the last axis: 1 means a softmax. | Return logits. |
+# | The loss is `inf` or NaN although the logits are finite | Softmax and logarithm are computed one after the other. | Try it with two scores, 1000 and 0. | `F.cross_entropy` on the logits |
+# | `Module [ModuleList] is missing the required "forward" function` | A `ModuleList` was called; it only holds modules. | Read the forward method. | Loop over the blocks. |
+# | The optimizer trains too few parameters | The blocks are in a Python list, which registers nothing. | Count the parameters. | `nn.ModuleList` or `nn.Sequential` |
+# | Output head and token embedding were "tied" and differ after training | Their values were copied; there are two Parameters. | `model.out_head.weight is model.tok_emb.weight` | Assign the Parameter itself. |
+# | GPT-2 small has 163 million parameters where 124 were expected | Its output head is not tied to the token embedding. | `model.out_head.weight is model.tok_emb.weight` | Tie them, or accept the number. |
+# | The tie of head and embedding is gone after `to_empty` | `to_empty` makes a new Parameter for each name. | `model.out_head.weight is model.tok_emb.weight` | Tie again; `book_utils.GPTModel` does. |
+# | The same ids give other logits at each call | The model is in train mode, and dropout acts. | Look at `model.training`. | `model.eval()` |
+# | An error about tensors on two devices | The ids, or a mask kept as a plain attribute, stayed behind. | Print the `device` of each. | Move the ids; make the mask a buffer. |
 #
 # ## Exercises
 #
@@ -724,7 +746,9 @@ check("7.1", embed)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return tok_table[ids] + pos_table[torch.arange(ids.shape[1])]`
+# ```python
+# return tok_table[ids] + pos_table[torch.arange(ids.shape[1])]
+# ```
 #
 # One token can stand at many positions, and one position can hold any token. Content and place are two independent indices. A single index, say the id plus the position, maps different pairs to the same row: the id 5 at position 0 and the id 4 at position 1 would be one and the same. A table with a row for each pair would keep them apart, but it would need V times C rows and could carry nothing learned at one position over to another.
 #
@@ -748,7 +772,9 @@ check("7.2", tie)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `model.out_head.weight = model.tok_emb.weight`
+# ```python
+# model.out_head.weight = model.tok_emb.weight
+# ```
 #
 # The assignment replaces the Parameter of the head by that of the embedding; the other direction would do as well. `model.out_head.weight.data = model.tok_emb.weight.data` comes close and is not the same: both then share their memory, but they are two Parameters with two gradients. They are counted twice, and an optimizer that keeps a state, such as Adam, keeps two states and writes twice into one memory.
 #
@@ -772,7 +798,10 @@ check("7.3", floor)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return math.log(math.e + vocab_size - 1) - 1`, after `import math`.
+# ```python
+# import math
+# return math.log(math.e + vocab_size - 1) - 1
+# ```
 #
 # The "scores" are 1 for the right id and 0 for the V − 1 others. The second softmax gives the right one e / (e + V − 1), and the loss is the negative logarithm of that. For a large vocabulary the floor lies very near log(V) − 1, one unit below log(V), which is what an undecided model has. Print `floor(50257)` and compare.
 #

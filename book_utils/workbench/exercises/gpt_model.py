@@ -60,6 +60,10 @@ def _position_table(model):
     model.out_head.weight = model.pos_emb.weight
 
 
+def _all_three(model):
+    model.out_head.weight = model.tok_emb.weight = model.pos_emb.weight
+
+
 def _whole_module(model):
     model.out_head = model.tok_emb
 
@@ -91,6 +95,16 @@ EXERCISES = {
                 lambda ids, tok, pos: tok[ids + _positions(ids)]
             ),
             "The positions start at 1; they start at 0.": lambda ids, tok, pos: tok[ids] + pos[_positions(ids) + 1],
+            "One row of the position table goes to all tokens; each place has a row of its own.": (
+                lambda ids, tok, pos: tok[ids] + pos[ids.shape[1] - 1]
+            ),
+            "Every token gets row 0 of the position table; place t gets row t.": lambda ids, tok, pos: (
+                tok[ids] + pos[0]
+            ),
+            "The places are counted along the batch; they are counted along the text, ids.shape[1].": (
+                lambda ids, tok, pos: tok[ids] + pos[torch.arange(ids.shape[0])][:, None]
+            ),
+            "The two vectors are multiplied; they are added.": lambda ids, tok, pos: tok[ids] * pos[_positions(ids)],
             "The two vectors stand side by side, which makes 2D features; they are added.": lambda ids, tok, pos: (
                 torch.cat([tok[ids], pos[_positions(ids)].expand(*ids.shape, -1)], dim=-1)
             ),
@@ -106,6 +120,7 @@ EXERCISES = {
                 _share_memory
             ),
             "The head is tied to the position table; its rows belong to ids, so tie it to tok_emb.": _position_table,
+            "Head and token embedding were both given the position table; leave pos_emb alone.": (_all_three),
             "The whole module was replaced, and an embedding cannot do the head's work; tie the weights only.": (
                 _whole_module
             ),
@@ -124,6 +139,12 @@ EXERCISES = {
                 math.log(V) - 1
             ),
             "There are V - 1 other ids, not V.": lambda V: math.log(math.e + V) - 1,
+            "The sign is missing: the loss is the negative logarithm of the probability.": lambda V: (
+                1 - math.log(math.e + V - 1)
+            ),
+            "This is in bits; F.cross_entropy takes the natural logarithm.": lambda V: (
+                (math.log(math.e + V - 1) - 1) / math.log(2)
+            ),
             "This is the probability of the right id; the loss is its negative logarithm.": lambda V: (
                 math.e / (math.e + V - 1)
             ),
@@ -152,6 +173,15 @@ EXERCISES = {
             ),
             "A block has two LayerNorms, 4·D in all.": lambda V, C, D, L, *switches: _count(
                 V, C, D, L, *switches, block=12 * D**2 + 8 * D
+            ),
+            "The output projection of attention, D·D, is missing.": lambda V, C, D, L, *switches: _count(
+                V, C, D, L, *switches, block=11 * D**2 + 10 * D
+            ),
+            "The feed-forward network has two matrices, D to 4D and back: 8·D·D in all.": (
+                lambda V, C, D, L, *switches: _count(V, C, D, L, *switches, block=8 * D**2 + 10 * D)
+            ),
+            "The feed-forward network is counted as if it kept the width D; it goes to 4D and back.": (
+                lambda V, C, D, L, *switches: _count(V, C, D, L, *switches, block=6 * D**2 + 7 * D)
             ),
             "The output projection of attention has a bias, D numbers.": lambda V, C, D, L, *switches: _count(
                 V, C, D, L, *switches, block=12 * D**2 + 9 * D
