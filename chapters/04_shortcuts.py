@@ -24,7 +24,9 @@
 # - compare the gradients of a deep network with and without shortcuts so that only the shortcuts differ, and say what such a comparison leaves open;
 # - name cases where gradients vanish or explode although every layer has its shortcut.
 #
-# You need the derivative of a function of several variables (its matrix, the Jacobian), the chain rule, and GELU of [chapter 3](03_feed_forward.ipynb).
+# You need the derivative of a function of several variables, the chain rule, and GELU of [chapter 3](03_feed_forward.ipynb).
+#
+# A GPT is a stack of layers. Each one reads what the one before wrote, so a feature of the input reaches the end only if every layer hands it on. An error measured at the end, the *loss*, sends its gradient back the same way, layer by layer: this is *backpropagation*. Where the gradient shrinks on the way until next to nothing is left, it is said to *vanish*; where it grows beyond all measure, to *explode*. [Chapter 2](02_layer_norm.ipynb) kept the scale in hand. A *shortcut* (also called a residual or skip connection) is the second means, and it is one plus sign.
 
 # %% tags=["parameters"]
 depth: int = 5  # number of layers, the last of which has one output (2 to 64)
@@ -38,14 +40,7 @@ from torch import nn
 from torch.autograd.functional import jacobian
 
 from book_utils import GELU
-from book_utils.workbench import (
-    check,
-    check_parameters,
-    diagram,
-    figure,
-    rounded,
-    show_table,
-)
+from book_utils.workbench import check, check_parameters, rounded, show_table
 
 check_parameters("04_shortcuts", globals())
 layer_sizes = [width] * depth + [1]
@@ -54,8 +49,6 @@ print(f"{depth} layers, {width} features, one output")
 print("the input starts with", rounded(x[0, :3]))
 
 # %% [markdown]
-# A GPT is a stack of layers. Each one reads what the one before wrote, so a feature of the input reaches the end only if every layer hands it on, and an error measured at the end reaches the first layer only if every layer hands it back. Chapter 2 kept the scale in hand. A *shortcut* (also called a residual or skip connection) is the second means, and it is one plus sign.
-#
 # ## Add the input back
 #
 # A plain layer replaces its input by f(x). A layer with a shortcut adds f(x) to its input:
@@ -80,6 +73,8 @@ torch.testing.assert_close(after - branch, before, rtol=0, atol=1e-14)
 # The picture shows the two paths. Forward, the input takes both and meets itself at the plus sign. Backward, the gradient takes both as well.
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
+from book_utils.workbench import diagram
+
 with diagram(
     "shortcut",
     17,
@@ -106,11 +101,11 @@ with diagram(
 # %% [markdown]
 # ## The identity in the Jacobian
 #
-# The derivative of a layer with D inputs and D outputs is a D × D matrix, its Jacobian: row i and column j say how much output i moves when input j does. Since y is a sum, its Jacobian is a sum too, and the Jacobian of x with respect to itself is the identity:
+# The derivative of a layer with D inputs and D outputs is a D × D matrix, its *Jacobian*: the number in row i and column j says how much output i moves when input j does. Since y is a sum, its Jacobian is a sum too, and the Jacobian of x with respect to itself is the identity:
 #
 # $$\frac{\partial y}{\partial x} = I + \frac{\partial f}{\partial x}.$$
 #
-# Automatic differentiation knows nothing of this formula. It is asked for both matrices, and the tolerance is 1e-12 because the two sides may round differently in the last of 16 digits.
+# Automatic differentiation knows nothing of this formula. It is asked for both matrices, and the tolerance is 1e-12 because the two sides may round differently in the last of 16 digits. Here the layer has the `width` features of the parameters cell in the place of D.
 
 # %%
 torch.manual_seed(seed)
@@ -120,6 +115,9 @@ jacobian_f = jacobian(f, point)  # [D, D]
 jacobian_y = jacobian(lambda x: x + f(x), point)  # [D, D]
 identity = torch.eye(width, dtype=torch.float64)  # [D, D]
 torch.testing.assert_close(jacobian_y, identity + jacobian_f, rtol=0, atol=1e-12)
+
+# %% [markdown]
+# The table shows a corner of both: on the left the Jacobian of f, on the right that of y.
 
 # %%
 shown = range(min(width, 3))  # the corner that the table shows
@@ -190,7 +188,7 @@ class PlainDeepNetwork(nn.Module):
 
 
 # %% [markdown]
-# A comparison is worth something if one thing differs. So the two networks get the same seed, set anew before each is built, and should have the same weights to the last bit. They are drawn in float32, PyTorch's default, and then widened to float64, so that they are the weights which upstream (the code of S. Raschka's book) has at this seed.
+# A comparison is worth something if one thing differs. So the two networks get the same seed, set anew before each is built, and should have the same weights to the last bit. They are drawn in float32, PyTorch's default, and then widened to float64, so that they are the weights which [upstream](01_shell.ipynb) has at this seed.
 
 
 # %%
@@ -238,9 +236,9 @@ for d_out in [1, 4 * width]:
 # %% [markdown]
 # A branch with four times the features is refused. This is why the feed-forward network of chapter 3 ends by projecting back to D, and why attention will return D features as well: either could not be added otherwise.
 #
-# A branch with *one* feature is not refused. PyTorch repeats it along the axis (broadcasting) and adds the same number everywhere; the result has the wrong shape and no one complains here. So the network compares shapes before it adds, and does not wait for an error.
+# A branch with *one* feature is not refused. PyTorch repeats it along the axis (*broadcasting*) and adds the same number everywhere; the result has the wrong shape and no one complains here. So the network compares shapes before it adds, and does not wait for an error.
 #
-# If a shortcut is wanted although the widths differ, the input has to be brought to the other width. He et al. do it with a matrix (their equation 2), which takes the place of the identity in the Jacobian as well:
+# If a shortcut is wanted although the widths differ, the input has to be brought to the other width. He et al. do it with a matrix, a *projection* (their equation 2), which takes the place of the identity in the Jacobian as well:
 #
 # $$y = W_s\,x + f(x), \qquad \frac{\partial y}{\partial x} = W_s + \frac{\partial f}{\partial x}.$$
 
@@ -284,13 +282,15 @@ def look(network, x, clear=True):
     return [layer[0].weight.grad.abs().mean().item() for layer in network.layers]
 
 
+# %%
 lines = {name: look(network, x) for name, network in networks.items()}
-rows = [
-    [f"layer {k + 1}", *(means[k] for means in lines.values())] for k in range(depth)
-]
+by_layer = zip(*lines.values(), strict=True)
+rows = [[f"layer {k}", *means] for k, means in enumerate(by_layer, 1)]
 show_table(["mean absolute gradient", *networks], rows, format=".2e")
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
+from book_utils.workbench import figure
+
 numbers = list(range(1, depth + 1))
 off_scale = [name for name, means in lines.items() if min(means) == 0]  # log of 0
 with figure(
@@ -338,20 +338,30 @@ def before_last(network, x):
 
 
 # %%
-rows = []
-for name, means in lines.items():
-    h = before_last(networks[name], x)  # [1, D]
-    linear, gelu = networks[name].layers[-1]
+def last_layer(network, x):
+    """Of the last layer: its output, the slope of its GELU, and its input."""
+    h = before_last(network, x)  # [1, D]
+    linear, gelu = network.layers[-1]
     z = linear(h).detach().requires_grad_()  # [1, 1]
     y = gelu(z)
     y.sum().backward()
-    product = (2 * y * z.grad * h).abs().mean().item()  # error × slope × input
+    return y.detach(), z.grad, h.detach()  # [1, 1], [1, 1], [1, D]
+
+
+# %% [markdown]
+# The gradient of the last weight matrix should be the product of three factors: twice the output, the slope, and the input of the layer. The table gives them, the gradient, and the ratio of the first layer's gradient to it.
+
+# %%
+rows = []
+for name, means in lines.items():
+    y, slope, h = last_layer(networks[name], x)
+    product = (2 * y * slope * h).abs().mean().item()
     assert abs(product - means[-1]) <= 1e-12 * (1 + product)  # last digits
-    factors = [f"{v.item() + 0.0:z.3g}" for v in (y, z.grad, h.abs().mean())]
-    share = f"{means[0] / means[-1]:.2g}" if means[-1] > 0 else "0 / 0"
-    rows.append([name, *factors, f"{means[-1]:.2e}", share])
+    ratio = means[0] / means[-1] if means[-1] > 0 else float("nan")  # 0 / 0
+    factors = [v.item() for v in (y, slope, h.abs().mean())]
+    rows.append([name, *factors, means[-1], ratio])
 header = ["output", "GELU's slope", "mean |input|", "last gradient", "first ÷ last"]
-show_table(["", *header], rows)
+show_table(["", *header], rows, format="z.3g")
 
 # %% [markdown]
 # The two networks have the same weights and yet different outputs, so they start with different errors. The distance between the lines at the last layer comes from the error, the slope and the size of the input there, and not from any path back. The column "first ÷ last" takes this start out. Whoever quotes the ratio of the two first layers has quoted a mixture.
@@ -362,12 +372,11 @@ show_table(["", *header], rows)
 
 # %%
 rows = []
-for value in [1.0, -1.0, -5.0, -20.0]:
+for value in [1, -1, -5, -20]:
     z = torch.tensor(value, dtype=torch.float64, requires_grad=True)
     GELU()(z).backward()
-    slope = z.grad.item()
-    rows.append([f"{value:g}", f"{slope:.2f}" if abs(slope) > 1e-3 else "below 0.001"])
-show_table(["the last GELU receives", "its slope"], rows)
+    rows.append([value, z.grad.item()])
+show_table(["the last GELU receives", "its slope"], rows, format="z.3f")
 
 # %% [markdown]
 # How often does it happen? Count the deep networks with shortcuts in which hardly anything comes back.
@@ -406,7 +415,7 @@ show_table(["look", "gradient of layer 1", "of the last layer"], rows, ".2e")
 #
 # ## The product decides
 #
-# Behind the lines of the figure stands a product. Each layer multiplies the passing gradient by its Jacobian: J without shortcuts, I + J with them. How much can a matrix lengthen a vector, and how much shorten it? Its largest and its smallest singular value say so.
+# Behind the lines of the figure stands a product. Each layer multiplies the passing gradient by its Jacobian: J without shortcuts, I + J with them. How much can a matrix lengthen a vector, and how much shorten it? Its largest and its smallest *singular value* say so.
 
 
 # %%
@@ -445,8 +454,8 @@ for name, network in networks.items():
     before_last(network, start).backward(g.unsqueeze(0))
     tolerance = 1e-10 * by_hand.abs().max().item()
     torch.testing.assert_close(start.grad[0], by_hand, rtol=0, atol=tolerance)
-    rows.append([name, f"{by_hand.norm().item():.2e}"])
-show_table([f"after {shortcuts} layers back", "length 1 becomes"], rows)
+    rows.append([name, by_hand.norm().item()])
+show_table([f"after {shortcuts} layers back", "length 1 becomes"], rows, ".2e")
 
 # %% [markdown]
 # ## Deeper
@@ -513,31 +522,44 @@ for a in [-1.0, -0.9, -0.1, 0.0, 0.1, 1.0]:
     h.backward()
     gradient, predicted = start.grad.item(), (1 + a) ** depth
     assert abs(gradient - predicted) <= 1e-12 * predicted  # about 1e-16 for each layer
-    rows.append([f"{a:g} x", f"{1 + a:g}", f"{gradient:.3g}"])
-show_table(["branch f(x)", "a layer multiplies by", f"after {depth} layers"], rows)
+    rows.append([f"{a:g} x", 1 + a, gradient])
+header = ["branch f(x)", "a layer multiplies by", f"after {depth} layers"]
+show_table(header, rows, format="z.3g")
 
 # %% [markdown]
 # With f(x) = −x the branch cancels the identity: the direct path is there, the branch's path is its exact opposite, and nothing arrives. Near it, at −0.9, the gradient vanishes although every layer has its shortcut. With f(x) = x it doubles in each layer and explodes. Of these branches, only those that are small against the identity keep it near 1, and the more layers there are, the smaller they have to be.
 #
-# How small? Let the branches be random matrices, f(x) = s A x, with entries of variance 1 / D. The part s A g is on average as long as s g and stands at no preferred angle to g, so the mean squared length grows by 1 + s² in each layer, by (1 + s²)ᴺ in N. With s = 1 this doubles each time. With s = 1/√N the mean squared length stays below e, however many layers there are, and the expected length below √e. The table prints lengths.
+# How small? Let the branches be random matrices, f(x) = s A x, with independent entries of mean 0 and variance 1 / D. In the mean square the part of g that comes back through the branch is as long as s g, and it stands at no preferred angle to g. So the mean squared length grows by the factor 1 + s² in each layer, by (1 + s²)ᴺ in N. With s = 1 it doubles each time. With s = 1/√N it stays below e, however many layers there are, and its root below √e.
+
+
+# %%
+def length_after(branches, s):
+    """Length of a gradient of length 1 after layers x + s A x, one for each A."""
+    D = branches.shape[-1]
+    g = torch.ones(D, dtype=torch.float64) / D**0.5  # [D], length 1
+    for A in branches:
+        g = g + s * (g @ A)  # [D]
+    return g.norm().item()
+
+
+# %% [markdown]
+# Beside the length of one draw, with D = 64, stands the root of the mean square.
 
 # %%
 torch.manual_seed(seed)
 D, rows = 64, []
 for N in [depth, 2 * depth, 4 * depth]:
     branches = torch.randn(N, D, D, dtype=torch.float64) / D**0.5  # [N, D, D]
-    lengths = []
+    row = [N]
     for s in [1.0, N**-0.5]:
-        g = torch.ones(D, dtype=torch.float64) / D**0.5  # [D], length 1
-        for A in branches:
-            g = g + s * (g @ A)  # [D]
-        lengths += [g.norm().item(), (1 + s**2) ** (N / 2)]
-    assert lengths[2] < lengths[0]
-    rows.append([N, *(f"{length:.2g}" for length in lengths)])
-show_table(["layers N", "s = 1", "expected", "s = 1/√N", "expected"], rows)
+        row += [length_after(branches, s), (1 + s**2) ** (N / 2)]
+    assert row[3] < row[1]
+    rows.append(row)
+header = ["layers N", "s = 1", "root mean square", "s = 1/√N", "root mean square"]
+show_table(header, rows, format=".3g")
 
 # %% [markdown]
-# The expected lengths are roots of mean squares, and a single draw scatters around them; the trend is the point. GPT-2's report says that the weights of the residual layers are scaled by 1/√N at the start of training, N being the number of those layers, and the model normalizes what each branch reads, with the LayerNorm of chapter 2. Both act on the scale of the branches. Whether a deep stack then trains is again a question for experiments.
+# A single draw scatters around the root of the mean square; the trend is the point. GPT-2's report says that the weights of the residual layers are scaled by 1/√N at the start of training, N being the number of those layers, and the model normalizes what each branch reads, with the LayerNorm of chapter 2. Both act on the scale of the branches. Whether a deep stack then trains is again a question for experiments.
 #
 # ## Not in place
 #
@@ -553,6 +575,11 @@ def add_in_place(x, f):
 mine = torch.tensor([1.0, 2.0], dtype=torch.float64)
 add_in_place(mine, lambda x: 0.1 * x)
 print("the caller's [1, 2] is now", rounded(mine))
+
+# %% [markdown]
+# The caller's values are gone. What does autograd say?
+
+# %%
 try:
     h = 1 * x.clone().requires_grad_()
     add_in_place(h, f).sum().backward()
@@ -560,11 +587,11 @@ except RuntimeError as error:
     print("backward:", str(error).partition(":")[0])
 
 # %% [markdown]
-# Autograd notices that a tensor it had kept was changed, and refuses. It notices only at the backward pass, and only if some layer had kept that tensor. That the caller's values are gone, it never notices.
+# Autograd notices that a tensor it had kept was changed, and refuses. It notices only at the backward pass, and only if some layer had kept that tensor. Of the caller's values it knows nothing.
 #
 # ## The final form
 #
-# `book_utils.ExampleDeepNeuralNetwork` is the plain class with its sizes checked. At the same seed it draws the same weights in the same order and computes the same operations, so outputs should agree to rounding: the tolerance is 1e-12, relative for numbers above 1. Without shortcuts there is a reference of PyTorch's own as well, `nn.Sequential` of linear layers and `nn.GELU`.
+# The module [book_utils/shortcuts.py](../book_utils/shortcuts.py) holds the network and the look at its gradients. `book_utils.ExampleDeepNeuralNetwork` is the plain class with its sizes checked. At the same seed it draws the same weights in the same order and computes the same operations, so outputs should agree to rounding: the tolerance is 1e-12, relative for numbers above 1.
 
 # %%
 from book_utils import ExampleDeepNeuralNetwork
@@ -576,11 +603,16 @@ for name, plain in networks.items():
     pairs = zip(plain.parameters(), final.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
     torch.testing.assert_close(final(x), plain(x), **same_to_rounding)
-    print(f"ExampleDeepNeuralNetwork {name:17} agrees with the plain class")
+    print(f"{name}: agrees with the plain class")
+
+# %% [markdown]
+# Without shortcuts there is a reference of PyTorch's own as well, `nn.Sequential` of linear layers and `nn.GELU`.
+
+# %%
 plain = networks["without shortcuts"]
 layers = [part for layer in plain.layers for part in (layer[0], nn.GELU("tanh"))]
 torch.testing.assert_close(nn.Sequential(*layers)(x), plain(x), **same_to_rounding)
-print("torch.nn.Sequential      without shortcuts agrees with the plain class")
+print("torch.nn.Sequential agrees with the plain class without shortcuts")
 
 # %% [markdown]
 # `gradient_means` is the look at the gradients; it clears first, so a second call gives the same. `print_gradients` prints it, a line a layer, here for the network at hand.
@@ -604,16 +636,16 @@ print_gradients(final, x)
 #
 # | Symptom | Cause | How to tell | Mend |
 # |---|---|---|---|
-# | `The size of tensor a … must match` at the sum | the branch does not return D features | print both shapes | project the branch back to D |
-# | The sum has an odd shape, no error | broadcasting: the branch has one feature | compare the shapes before adding | add only where they are equal, or project x |
-# | Gradients double from look to look | they were not cleared | look twice at the same input | `zero_grad()` before each `backward()` |
-# | Two networks differ more than they should | other weights: the seed was set once, for both | `torch.equal` on each weight | set it before each network is built |
-# | The caller's x has changed | `x += f(x)` | compare with a clone | `x = x + f(x)` |
-# | `… modified by an inplace operation` | the same, seen by autograd | the message | the same |
-# | All gradients are 0, shortcuts or not | the last GELU receives a large negative number | print its input and its slope | no activation after the last layer, smaller branches |
-# | Gradients or outputs grow with depth although there are shortcuts | the branches are too large | singular values of I + J, lengths by depth | normalize before the branch, scale it down |
-# | Gradients vanish although there are shortcuts | the branch cancels the identity, or the shortcut is a projection | the same | smaller branches, an identity on the shortcut |
-# | A shortcut that changes nothing | the flag is on and no two shapes agree | count the layers that add | equal widths |
+# | `The size of tensor a … must match` where a shortcut adds x to its branch f(x). | The branch does not return D features. | Print both shapes. | Map the branch back to D. |
+# | The sum of a shortcut and its branch has a wrong shape, without an error. | Broadcasting: the branch has one feature, and it was repeated. | Compare the shapes before adding. | Add only where they are equal, or project x. |
+# | Gradients double from one look to the next. | The old gradients were not cleared, and the new ones were added to them. | Look twice at the same input. | `zero_grad()` before each `backward()`. |
+# | Two networks that should differ in their shortcuts alone differ in more. | Their weights differ: the seed was set once, for both. | `torch.equal` on each weight. | Set the seed before each network is built. |
+# | A layer with a shortcut changes its caller's x. | `x += f(x)` writes into x. | Compare x with a clone made before. | `x = x + f(x)`. |
+# | `… modified by an inplace operation` in `backward()`. | A tensor that autograd had kept was overwritten, say by `x += f(x)`. | Look for `+=` and for methods that end in `_`. | `x = x + f(x)`. |
+# | All gradients of a network are 0, shortcuts or not. | A GELU after the last layer receives a large negative number, where its slope is nearly 0. | Print that input and the slope there. | Let no activation follow the last layer; make the branches smaller. |
+# | Gradients or outputs grow with depth although there are shortcuts. | The branches are too large. | Print lengths by depth, or the singular values of I + J. | Normalize before the branch, or scale it down. |
+# | Gradients vanish although there are shortcuts. | The branches cancel the identity, or the shortcuts are projections. | Print the singular values of I + J, or of the projections. | Make the branches smaller; keep the identity on the shortcut. |
+# | A network computes the same with and without its shortcuts. | The flag is set and no layer adds, since no two shapes agree. | Count the layers that add. | Give input and output of a layer equal widths. |
 #
 # ## Exercises
 #
@@ -635,7 +667,11 @@ check("4.1", solve)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return x + branch(x)`. The values of `x += branch(x)` are the same, and the caller's `x` is lost.
+# ```python
+# return x + branch(x)
+# ```
+#
+# The values of `x += branch(x)` are the same, and the caller's `x` is lost.
 #
 # ::::
 #
@@ -657,7 +693,11 @@ check("4.2", mended)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return x + contract(expand(x))`. The features of x and those of the wide result are not the same features, and there are four times as many of them: no pairing of the one with the other is given, and the sum does not exist. Either the branch leads back to D, or another path has to be designed and named. Equal widths are also what allows blocks to be stacked.
+# ```python
+# return x + contract(expand(x))
+# ```
+#
+# The features of x and those of the wide result are not the same features, and there are four times as many of them: no pairing of the one with the other is given, and the sum does not exist. Either the branch leads back to D, or another path has to be designed and named. Equal widths are also what allows blocks to be stacked.
 #
 # ::::
 #
@@ -706,7 +746,11 @@ check("4.4", gradient_at_input)
 # %% [markdown]
 # ::::{dropdown} Answer
 #
-# `return (1 + a) ** n`. It stays 1 for a = 0, where the branch does nothing (and for a = −2 with an even n, where each layer turns the sign). It is 0 for a = −1, where the branch takes away what the shortcut brings. In between and beyond, it shrinks while 1 + a lies between −1 and 1, and grows outside.
+# ```python
+# return (1 + a) ** n
+# ```
+#
+# It stays 1 for a = 0, where the branch does nothing (and for a = −2 with an even n, where each layer turns the sign). It is 0 for a = −1, where the branch takes away what the shortcut brings. In between and beyond, it shrinks while 1 + a lies between −1 and 1, and grows outside.
 #
 # ::::
 #
@@ -731,8 +775,11 @@ check("4.5", mean_gradients)
 # ```python
 # model.zero_grad()
 # model(x).square().mean().backward()
-# return [p.grad.abs().mean().item() for name, p in model.named_parameters() if name.endswith("weight")]
+# weights = [p for name, p in model.named_parameters() if name.endswith("weight")]
+# return [weight.grad.abs().mean().item() for weight in weights]
 # ```
+#
+# Without the first line the second call would return twice the numbers. The absolute values come before the mean, since plus and minus would cancel.
 #
 # ::::
 #

@@ -73,10 +73,14 @@ def _look_twice(attempt, x):
     return None if first is None else [first, second]
 
 
-def _look(model, x, clear=True, size=torch.abs, end="weight", reduce=torch.mean):
+def _mean_weights(model, x):
+    return [p.abs().mean().item() for name, p in model.named_parameters() if name.endswith("weight")]
+
+
+def _look(model, x, clear=True, size=torch.abs, end="weight", reduce=torch.mean, loss=torch.mean):
     if clear:
         model.zero_grad()
-    model(x).square().mean().backward()
+    loss(model(x).square()).backward()
     return [reduce(size(p.grad)).item() for name, p in model.named_parameters() if name.endswith(end)]
 
 
@@ -92,6 +96,10 @@ EXERCISES = {
             "The branch is applied twice.": lambda x, branch: x + branch(branch(x)),
             "The branch is to read x; here it reads x + x.": lambda x, branch: x + branch(x + x),
             "The branch's result is added twice.": lambda x, branch: x + 2 * branch(x),
+            "This is the mean of both; a shortcut adds, without a factor ½.": lambda x, branch: (x + branch(x)) / 2,
+            "Input and branch are joined end to end; add them feature by feature.": (
+                lambda x, branch: torch.cat([x, branch(x)], dim=-1)
+            ),
         },
     ),
     "4.2": Exercise(
@@ -105,6 +113,12 @@ EXERCISES = {
             ),
             "The wide result was cut off at D features, and the rest is lost; contract it.": (
                 lambda x, expand, contract: x + expand(x)[..., : x.shape[-1]]
+            ),
+            "The sizes fit, the meaning does not: a mean over four groups of features is not learned. Use contract.": (
+                lambda x, expand, contract: x + expand(x).unflatten(-1, (4, -1)).mean(-2)
+            ),
+            "The branch is multiplied by the input; a shortcut adds.": (
+                lambda x, expand, contract: x * contract(expand(x))
             ),
             "The input went through contract as well; the shortcut leaves it as it is.": (
                 lambda x, expand, contract: contract(torch.cat([x] * 4, dim=-1) + expand(x))
@@ -140,6 +154,9 @@ EXERCISES = {
                 lambda a, n: 1 + n * a
             ),
             "The factors of the layers are added here; the chain rule multiplies them.": lambda a, n: n * (1 + a),
+            "One layer is missing: there are n factors, not n − 1.": lambda a, n: (1 + a) ** (n - 1),
+            "The sign of a is turned: the derivative of x + a x is 1 + a.": lambda a, n: (1 - a) ** n,
+            "This counts the paths; each of them carries a factor a for every branch on it.": lambda a, n: 2.0**n,
             "This is one layer; there are n of them.": lambda a, n: 1 + a,
             "This is the direct path alone; the branches count too.": lambda a, n: 1.0,
         },
@@ -165,6 +182,19 @@ EXERCISES = {
             "These are means of squares; take those of the absolute values.": (
                 lambda model, x: _look(model, x, size=torch.square)
             ),
+            "These are lengths, roots of sums of squares; take the means of the absolute values.": (
+                lambda model, x: _look(model, x, reduce=torch.linalg.vector_norm)
+            ),
+            "These are the largest absolute gradients; take the means.": (
+                lambda model, x: _look(model, x, reduce=torch.max)
+            ),
+            "The loss here is the sum of the squared outputs; their mean is asked for.": (
+                lambda model, x: _look(model, x, loss=torch.sum)
+            ),
+            "The last weight comes first here; the order of named_parameters() is asked for.": (
+                lambda model, x: _look(model, x)[::-1]
+            ),
+            "These are means of the weights themselves; the gradients, p.grad, are asked for.": _mean_weights,
         },
         run=_look_twice,
     ),
