@@ -98,7 +98,7 @@ def projections(model, ids):
 
 
 # %% [markdown]
-# Two ways to the same number round in different orders, which in float64 makes a difference of about 1e-14 in these models; a real difference is many orders larger. The limit between the two is 1e-10 throughout this chapter.
+# Two ways to the same number round in different orders. In float64 that touches the last digits alone, and a real difference is many orders larger. The limit between the two is 1e-10 throughout this chapter.
 
 
 # %%
@@ -700,6 +700,7 @@ with figure(
         style = {"color": line.get_color(), "linestyle": "none", "markersize": 7}
         ax.plot(marks, marked[name], marker=sign, **style)
     ax.set_yscale("log")
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.set(xlabel="tokens so far", ylabel="operations (billions)")
     ax.legend(loc="center right")
 

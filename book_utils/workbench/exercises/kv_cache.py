@@ -125,6 +125,8 @@ EXERCISES = {
             "Three times is too much: queries are not kept.": lambda *sizes: _bytes(*sizes) // 2 * 3,
             "emb_dim is all heads together; H does not multiply it.": lambda *sizes: _bytes(*sizes) * sizes[4],
             "This counts one head; all H are kept, D features together.": lambda *sizes: _bytes(*sizes) // sizes[4],
+            "These are MiB; bytes are asked for.": lambda *sizes: _bytes(*sizes) / 2**20,
+            "These are bits; a byte has eight.": lambda *sizes: _bytes(*sizes) * 8,
             "These are numbers; each takes some bytes.": lambda *sizes: _bytes(*sizes) // sizes[5],
             "This is one layer; each of them keeps its own.": lambda *sizes: _bytes(*sizes) // sizes[0],
             "This is one text; each text of the batch has its own.": lambda *sizes: _bytes(*sizes) // sizes[1],

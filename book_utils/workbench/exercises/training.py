@@ -15,6 +15,11 @@ def _loss(logits, targets):
     return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
 
 
+def _right_chances(logits, ids):
+    """The probability that each right next id was given."""
+    return logits[:, :-1].softmax(dim=-1).gather(-1, ids[:, 1:, None])
+
+
 def _rate(step, steps, warmup, largest, smallest, first=1, ends=1, halves=1.0, since=None, floor=None):
     """The schedule; what the keywords change is a mistake each."""
     if step < warmup:
@@ -56,6 +61,16 @@ def _per_beginning(rows):
     return sum(terms.values()) / len(terms)
 
 
+def _mean_share(rows):
+    """The share itself in place of its negative logarithm."""
+    shares = []
+    for row in rows:
+        for t in range(1, len(row)):
+            alike = [other for other in rows if other[:t] == row[:t]]
+            shares.append(sum(other[t] == row[t] for other in alike) / len(alike))
+    return sum(shares) / len(shares)
+
+
 _ROWS = [
     [[1, 2, 3], [1, 2, 4], [1, 5, 3], [1, 2, 4]],
     [[0, 7, 1, 1], [0, 7, 2, 5], [3, 7, 1, 2], [3, 7, 1, 2], [3, 4, 1, 6]],
@@ -68,6 +83,24 @@ EXERCISES = {
         inputs=[(_LOGITS, _IDS), (_LOGITS[:1, :2], _IDS[:1, :2])],
         mistakes={
             "No shift: each position is asked for the id that it reads.": _loss,
+            "Logits and ids both lose their last, so nothing is shifted: cut the last logits and the first id.": (
+                lambda logits, ids: _loss(logits[:, :-1], ids[:, :-1])
+            ),
+            "Logits and ids both lose their first, so nothing is shifted: cut the last logits and the first id.": (
+                lambda logits, ids: _loss(logits[:, 1:], ids[:, 1:])
+            ),
+            "The shift goes over the flattened batch, so a text's last position predicts the next text's first id.": (
+                lambda logits, ids: F.cross_entropy(logits.flatten(0, 1)[:-1], ids.flatten()[1:])
+            ),
+            "The shift is by two: the logits at t score the id at t + 1.": lambda logits, ids: _loss(
+                logits[:, :-2], ids[:, 2:]
+            ),
+            "This is the mean of the probabilities; take −ln of each first.": lambda logits, ids: _right_chances(
+                logits, ids
+            ).mean(),
+            "The mean was taken before the logarithm; the loss is the mean of the logarithms.": lambda logits, ids: (
+                -_right_chances(logits, ids).mean().log()
+            ),
             "The shift is turned round: logits at t + 1 against the id at t. They have seen it.": lambda logits, ids: (
                 _loss(logits[:, 1:], ids[:, :-1])
             ),
@@ -107,6 +140,20 @@ EXERCISES = {
                 lambda *args: _rate(*args, ends=0)
             ),
             "The cosine should begin where the warm-up ends, not at step 0.": lambda *args: _rate(*args, since=0),
+            "The fall begins one step too early: the step after the warm-up has the largest rate once more.": (
+                lambda step, steps, warmup, *rates: _rate(step, steps, warmup, *rates, since=warmup - 1)
+            ),
+            "The cosine rises from the smallest to the largest; it should fall: 1 + cos, from 1 to -1.": (
+                lambda *args: _rate(*args) if args[0] < args[2] else args[3] + args[4] - _rate(*args)
+            ),
+            "These are degrees; `math.cos` wants radians, from 0 to math.pi.": lambda *args: _rate(
+                *args, halves=180 / math.pi
+            ),
+            "1 + cos goes from 2 to 0; halve it.": lambda step, steps, warmup, largest, smallest: (
+                _rate(step, steps, warmup, largest, smallest)
+                if step < warmup
+                else 2 * _rate(step, steps, warmup, largest, smallest) - smallest
+            ),
             "A whole cosine comes back up; take half of one, from 0 to π.": lambda *args: _rate(*args, halves=2.0),
             "A quarter of a cosine ends half-way; take half of one, from 0 to π.": lambda *args: _rate(
                 *args, halves=0.5
@@ -154,6 +201,24 @@ EXERCISES = {
             "The averages are not corrected: m is (1 - β₁)·g and v is (1 - β₂)·g² until they are divided.": (
                 lambda p, g, lr, decay, eps: p - lr * decay * p - lr * 0.1 * g / (math.sqrt(0.05) * abs(g) + eps)
             ),
+            "m is corrected here, v is not: its root is √(1 - β₂)·|g| until v is divided by 1 - β₂.": (
+                lambda p, g, lr, decay, eps: p - lr * decay * p - lr * g / (math.sqrt(0.05) * abs(g) + eps)
+            ),
+            "v is corrected here, m is not: it is (1 - β₁)·g until it is divided by 1 - β₁.": (
+                lambda p, g, lr, decay, eps: p - lr * decay * p - lr * 0.1 * g / (abs(g) + eps)
+            ),
+            "The sign of the gradient is lost: the numerator is g, only the divisor is |g|.": (
+                lambda p, g, lr, decay, eps: p - lr * decay * p - lr * abs(g) / (abs(g) + eps)
+            ),
+            "The decay takes a share of p, so it is lr * decay * p.": lambda p, g, lr, decay, eps: (
+                p - lr * decay - lr * g / (abs(g) + eps)
+            ),
+            "The decay takes a share of the old value, not of what the step has left.": lambda p, g, lr, decay, eps: (
+                (p - lr * g / (abs(g) + eps)) * (1 - lr * decay)
+            ),
+            "The decay pulls towards 0: it is subtracted.": lambda p, g, lr, decay, eps: (
+                p + lr * decay * p - lr * g / (abs(g) + eps)
+            ),
             "eps stands beside the root, not inside.": lambda p, g, lr, decay, eps: (
                 p - lr * decay * p - lr * g / math.sqrt(g * g + eps)
             ),
@@ -191,6 +256,8 @@ EXERCISES = {
             "Divide by the T - 1 predictions of a row, not by its T ids.": lambda rows: (
                 _floor(rows) * (len(rows[0]) - 1) / len(rows[0])
             ),
+            "The sign is turned: the loss is the negative logarithm of the share.": lambda rows: -_floor(rows),
+            "This is the mean of the shares; the loss is the mean of their negative logarithms.": _mean_share,
             "A beginning that several rows share counts for each of them.": _per_beginning,
             "0 can be reached only where no two rows part after the same beginning.": lambda rows: 0.0,
         },
