@@ -433,8 +433,8 @@ def transposed(x, n):
         (lambda x, n: (2 * x + n).numpy(), "Your result is a NumPy array; a tensor is wanted. Stay in torch"),
         (lambda x, n: (2 * x + n).sum().item(), "Your result is a number, 34.0; a tensor is wanted. `.item()`"),
         (lambda x, n: (row for row in 2 * x + n), "Your result is a generator; a tensor is wanted."),
-        (lambda x, n: (2 * x + n).long(), "holds whole numbers; numbers with a fraction are wanted."),
-        (lambda x, n: (2 * x + n) > 0, "holds True and False; numbers with a fraction are wanted."),
+        (lambda x, n: (2 * x + n).long(), "holds whole numbers; floating-point numbers are wanted."),
+        (lambda x, n: (2 * x + n) > 0, "holds True and False; floating-point numbers are wanted."),
         (lambda x, n: (2 * x + n) / 0, "Your result holds infinity"),
         (lambda x, n: (2 * x + n) * float("nan"), "Your result holds NaN"),
         (lambda x, n: 2 * x + n + 0.3 - torch.tensor(0.3), "The difference is of the size of float32's rounding"),
@@ -479,20 +479,24 @@ def test_the_judge_on_plain_values():
         (1, 2)
     )
     assert "length 2 is wanted; yours has the length 1. Is there a comma too many?" in pair.judge(((1, [2, 3]),))
-    assert "order is not" in pair.judge((1, [3, 2])) and "Item 1 of your result, counted from 0" in pair.judge(
-        (1, [2, 4])
-    )
+    assert "Item 1 of your result, counted from 0, is not right." in pair.judge((1, [2, 4]))
+    assert "order is not" in Exercise(answer=["a", "b", "c"]).judge(("c", "a", "b"))
+    positive = Exercise(answer=lambda a: a > 0, inputs=[(1,), (-1,), (2,)])
+    assert positive.judge(lambda a: a < 0) == "not yet. For the arguments 1 your result is False, which is not right."
+    inside = Exercise(answer=lambda a: [a, 2], inputs=[(1,)], run=lambda attempt, a: ["seen", attempt(a)])
+    assert "differs" in inside.judge(lambda a: [a, 3])  # the second item of what the check saw, not of the result
     assert value.judge(1104) == "not yet. That is the tied one."
     assert value.judge(7) == "not yet. Your answer is 7, which is not right."
     for odd, kind in [
-        (True, "True or False"),
-        ("1264", "a text"),
+        (True, "True"),
+        ("1264", "a text, '1264'"),
         ([1264], "a list"),
         ({1264}, "a set"),
         (None, "None"),
     ]:
-        assert f"Your result is {kind}" in value.judge(odd) or odd is None
-    assert "number" in value.judge(float("nan")) and "shape" not in value.judge(torch.tensor([1264]))
+        assert f"Your result is {kind}; a number is wanted." in value.judge(odd)
+    assert "Your result is a tensor; a number is wanted. `.item()` takes" in value.judge(torch.tensor([1264]))
+    assert "Your result holds NaN" in value.judge(float("nan"))
     masks = Exercise(answer=lambda n: torch.ones(n, n).tril().bool(), inputs=[(3,), (4,)])
     assert "exchanged" in masks.judge(lambda n: torch.ones(n, n).triu().bool())
     assert "differs" in masks.judge(lambda n: torch.ones(n, n).tril().bool().flip(0))

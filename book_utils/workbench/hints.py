@@ -25,14 +25,9 @@ class Raised:
     def by(cls, attempt: object, error: BaseException) -> "Raised":
         """What `attempt` raised, with the last of its own lines that was reached."""
         code = getattr(attempt, "__code__", None)
-        own = [
-            f.line for f in extract_tb(error.__traceback__) if code and _place(f) == (code.co_filename, code.co_name)
-        ]
-        return cls(type(error).__name__, str(error).strip().partition("\n")[0], own[-1] if own and own[-1] else "")
-
-
-def _place(frame) -> tuple[str, str]:
-    return frame.filename, frame.name
+        place = (code.co_filename, code.co_name) if code else None
+        own = [frame.line for frame in extract_tb(error.__traceback__) if (frame.filename, frame.name) == place]
+        return cls(type(error).__name__, str(error).strip().partition("\n")[0], (own[-1] if own else "") or "")
 
 
 def same(a: object, b: object, atol: float) -> bool:
@@ -53,7 +48,7 @@ def _values(tensor: Tensor) -> str:
         return "True and False"
     if tensor.is_complex():
         return "complex numbers"
-    return "numbers with a fraction" if tensor.is_floating_point() else "whole numbers"
+    return "floating-point numbers" if tensor.is_floating_point() else "whole numbers"
 
 
 def _plain(*tensors: Tensor) -> list[Tensor]:
@@ -72,23 +67,30 @@ def _steps(function: FunctionType) -> list[tuple]:
 
 
 def explain(
-    attempt: object, inputs: Sequence[tuple], results: list, expected: list, changed_input: bool, atol: float
+    attempt: object,
+    inputs: Sequence[tuple],
+    results: list,
+    expected: list,
+    changed_input: bool,
+    as_returned: bool,
+    atol: float,
 ) -> str:
-    """One sentence: the first of these that is true."""
+    """One sentence: the first of these that is true. `as_returned`: results are what was returned, and nothing else."""
     pairs = list(_pairs(results, expected))
     wrong = [pair for pair in pairs if not same(*pair, atol)]
     return (
         _raised(attempt, inputs, results)
-        or _nothing_returned(attempt, results, expected, changed_input)
+        or (inputs and _nothing_returned(attempt, results, expected, changed_input))
         or (changed_input and "Your code changes its input in place, and the result is not right.")
         or _argument_unread(attempt)
         or _other_kind(*wrong[0])
         or _other_shape(*wrong[0])
         or _other_numbers(pairs)
-        or _other_order(wrong)
+        or _other_places(wrong)
+        or _other_order(results, expected, atol)
         or _reads_the_notebook(attempt)
         or _wrong_call(inputs, results, expected, atol)
-        or _wrong_item(results, expected, atol)
+        or (as_returned and _wrong_item(results, expected, atol))
         or "The result differs from the answer, and from the mistakes this check knows."
     )
 
@@ -134,9 +136,7 @@ def _nothing_returned(attempt, results, expected, changed_input) -> str | None:
     if "print" in _mentioned(attempt, "LOAD_GLOBAL"):
         return "Your code prints, and returns nothing: a `return` is missing."
     if changed_input:
-        return (
-            "Your code changes its input in place and returns nothing. Return a new result, and leave the input alone."
-        )
+        return "Your code changes its input in place and returns nothing. Return a new result; keep the input as it is."
     return "Your code returns nothing, and changes nothing that the check looks at. Is a `return` missing?"
 
 
@@ -145,18 +145,17 @@ def _argument_unread(attempt) -> str | None:
     if not read:
         return None
     code = attempt.__code__
-    unread = set(code.co_varnames[: code.co_argcount]) - _mentioned(attempt, "LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE")
+    reading = ("LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "STORE_FAST_LOAD_FAST")
+    unread = set(code.co_varnames[: code.co_argcount]) - _mentioned(attempt, *reading)
     names = ", ".join(f"`{name}`" for name in sorted(unread))
     return names and f"Your code reads `{read[0]}` of the notebook, and its argument {names} is never used."
 
 
 def _reads_the_notebook(attempt) -> str | None:
     read = _from_the_notebook(attempt)
-    return (
-        f"Your code reads `{read[0]}` of the notebook; the check has other inputs, so use the arguments."
-        if read
-        else None
-    )
+    if not read:
+        return None
+    return f"Your code reads `{read[0]}` of the notebook; the check has other inputs, so use the arguments."
 
 
 def _from_the_notebook(attempt) -> list[str]:
@@ -197,6 +196,7 @@ _HINTS = {
     ("a list", "a tensor"): " `torch.stack` or `torch.cat` make one of several.",
     ("a tuple", "a tensor"): " Is there a comma too many?",
     ("a tuple", "a number"): " Is there a comma too many?",
+    ("a tensor", "a number"): " `.item()` takes the number out of a tensor that holds one.",
     ("a tensor", "True or False"): " A tensor of them becomes one by `.all()` or `.any()`.",
 }
 
@@ -260,18 +260,18 @@ def _other_numbers(pairs) -> str | None:
         return "Your result holds NaN, which is no number: 0 / 0 gives it, and a root or logarithm below 0."
     if ours.isinf().any():
         return "Your result holds infinity: a division by 0 gives it, the logarithm of 0, or too large an exponent."
-    if all(_is_fraction(x) for pair in pairs for x in pair) and all(_nearly(a, b) for a, b in numbers):
+    if all(_is_floating(x) for pair in pairs for x in pair) and all(_nearly(a, b) for a, b in numbers):
         return "The difference is of the size of float32's rounding: is a constant or a tensor made in float32?"
     return _constant_factor(ours, right) or _constant_offset(ours, right)
 
 
 def _flat(value: object) -> Tensor | None:
-    if isinstance(value, Tensor) and _values(value) in ("numbers with a fraction", "whole numbers"):
+    if isinstance(value, Tensor) and _values(value) in ("floating-point numbers", "whole numbers"):
         return _plain(value)[0].flatten()
     return torch.tensor([float(value)], dtype=torch.float64) if _kind(value) == "a number" else None
 
 
-def _is_fraction(value: object) -> bool:
+def _is_floating(value: object) -> bool:
     return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
 
 
@@ -302,11 +302,10 @@ def _constant_offset(ours: Tensor, right: Tensor) -> str | None:
     return f"Your result is too {'large' if offset > 0 else 'small'} by {abs(offset):.6g}, everywhere."
 
 
-def _other_order(wrong) -> str | None:
+def _other_places(wrong) -> str | None:
     """Where each wrong part has the right values, in other places."""
     if not all(isinstance(x, Tensor) for pair in wrong for x in pair):
-        ours, right = ([repr(pair[side]) for pair in wrong] for side in (0, 1))
-        return "The items are right, and their order is not." if sorted(ours) == sorted(right) else None
+        return None
     for i, j in combinations(range(-min(right.ndim for _, right in wrong), 0), 2):
         if all(same(ours, right.transpose(i, j), 1e-9) for ours, right in wrong):
             return f"Shape kept, meaning lost: this is the right tensor with its axes {i} and {j} exchanged."
@@ -315,6 +314,13 @@ def _other_order(wrong) -> str | None:
         for ours, right in wrong
     ):
         return "Shape kept, meaning lost: the values are right, but stand in other places. Mind the order of the axes."
+    return None
+
+
+def _other_order(results, expected, atol) -> str | None:
+    wrong = [(ours, right) for ours, right in zip(results, expected, strict=True) if not same(ours, right, atol)]
+    if all(_are_lists(*pair) and sorted(map(repr, pair[0])) == sorted(map(repr, pair[1])) for pair in wrong):
+        return "The items are right, and their order is not."
     return None
 
 
@@ -328,7 +334,6 @@ def _wrong_call(inputs, results, expected, atol) -> str | None:
 
 
 def _wrong_item(results, expected, atol) -> str | None:
-    """The first item that is not right, where the result is one list of numbers, texts or lists of these."""
     for result, right in zip(results, expected, strict=True):
         if _are_lists(result, right) and len(result) == len(right) and not same(result, right, atol):
             wrong = [not same(one, other, atol) for one, other in zip(result, right, strict=True)]

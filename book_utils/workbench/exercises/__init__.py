@@ -20,6 +20,11 @@ from book_utils.workbench.files import chapter_scripts
 from book_utils.workbench.hints import Raised, explain, is_blank, same
 
 
+def call(attempt: Callable, *args: object) -> object:
+    """How most functions are tried."""
+    return attempt(*args)
+
+
 @dataclass(frozen=True)
 class Exercise:
     """One exercise.
@@ -34,7 +39,7 @@ class Exercise:
     answer: object
     inputs: Sequence[tuple] = ()
     mistakes: Mapping[str, object] = field(default_factory=dict)
-    run: Callable = lambda attempt, *args: attempt(*args)
+    run: Callable = call
     atol: float = 1e-9
 
     def results(self, attempt: object) -> list[object]:
@@ -82,7 +87,9 @@ class Exercise:
         for sentence, wrong in self._mistaken.items():
             if same(results, wrong, self.atol):
                 return f"not yet. {sentence}"
-        return f"not yet. {explain(attempt, self.inputs, results, self._expected, changed_input, self.atol)}"
+        as_returned = self.run is call
+        hint = explain(attempt, self.inputs, results, self._expected, changed_input, as_returned, self.atol)
+        return f"not yet. {hint}"
 
     @cached_property
     def _expected(self) -> list[object]:
