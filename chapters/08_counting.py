@@ -633,7 +633,7 @@ print(complaint(untied_small, replace(small, tie_weights=True)))
 # %% [markdown]
 # ## How much memory?
 #
-# A number takes as many bytes as its type has: 8 in float64, 4 in float32, 2 in bfloat16. 1 MiB is 2²⁰ bytes, 1 GiB is 2³⁰. For each parameter training needs more than the parameter. There is its gradient, and there are the two running means that Adam and AdamW keep, which are called the optimizer's *states*: four numbers in all when they have the same type. The last column below holds all four.
+# A number takes as many bytes as its type has: 8 in float64, 4 in float32, 2 in bfloat16. 1 MiB is 2²⁰ bytes, 1 GiB is 2³⁰. For each parameter training needs more than the parameter. There is its gradient, and there are the two running means that Adam and AdamW keep, which are called the optimizer's *states*: four numbers in all when they have the same type. The last column below holds all four. (What the QKV bias adds hardly shows at this precision.)
 
 # %%
 GiB, rows = 2**30, []

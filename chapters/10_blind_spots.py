@@ -314,7 +314,7 @@ with figure(
     ax.tick_params(which="both", length=0, top=False, labeltop=True, labelbottom=False)
 
 # %% [markdown]
-# A row says which checks see a mistake, and which do not: it is the mistake's *fingerprint*. Many fingerprints are alike. In the next table each stands once, with the names of its mistakes, or their number; the checks are in the order of the picture.
+# A row says which checks see a mistake, and which do not: it is the mistake's *fingerprint*. Many fingerprints are alike. In the next table each stands once, with the names of its mistakes, or their number.
 
 # %%
 alike = {}  # fingerprint -> names
@@ -322,9 +322,9 @@ for name, row in matrix.items():
     alike.setdefault(tuple(row.values()), []).append(name)
 rows = []
 for row, names in alike.items():
-    rows.append([listed(names), *("×" if seen else "·" for seen in row)])
-numbers = [str(number) for number in range(1, len(CHECKS) + 1)]
-show_table(["× seen, · not seen", *numbers], rows)
+    seen = [one for one, sees in zip(CHECKS, row, strict=True) if sees]
+    rows.append([listed(names), ", ".join(seen) or "none"])
+show_table(["mistakes", "seen by"], rows)
 
 # %% [markdown]
 # ## What each check is blind to
