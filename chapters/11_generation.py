@@ -426,7 +426,7 @@ show_table(["scores for the prompt's ids", "cross-entropy"], rows, format=".2f")
 #
 # ## When the text outgrows the window
 #
-# As long as the text has at most C ids, cropping does nothing. After that it drops an id at the left for each one that is appended at the right. GPT-2's positions are *absolute*, rows of a table that is counted from the window's own beginning. Which position does each id have, step by step? A small window of C = 4 is enough to see it.
+# As long as the text has at most C ids, cropping does nothing. After that it drops an id at the left for each one that is appended at the right. GPT-2's positions are *absolute*, rows of a table that is counted from the window's own beginning. Which position does each id have, step by step? A small window of C = 4 is enough to see it. In the table the columns are the places 0 to 6 in the text, the rows five steps, and the numbers the positions.
 
 # %%
 rows = []
@@ -435,11 +435,11 @@ for length in range(3, 8):  # the text at five steps
     cells = [""] * 7
     for position, place in enumerate(window_ids):
         cells[place] = position
-    rows.append([f"{length} ids", *cells])
-show_table(["text", *(f"id at {place}" for place in range(7))], rows)
+    rows.append([length, *cells])
+show_table(["ids so far", *map(str, range(7))], rows)
 
 # %% [markdown]
-# Read down a column: the id at place 3 comes in at position 3 and goes out at position 0. At each of these steps another row of the position table is added to it. So a moving window changes two things at once: what came before it is gone, and what is left stands elsewhere. To see them apart, take a text of C + 3 ids and, beside the model, two variants. The first has a longer position table, whose first C rows are the model's own, so it can read the whole text. The second is the model with the rows 3 to C + 2 of that table: its window stands where the ids really are.
+# Read down the column of place 3: its id comes in at position 3 and goes out at position 0. At each of these steps another row of the position table is added to it. So a moving window changes two things at once: what came before it is gone, and what is left stands elsewhere. To see them apart, take a text of C + 3 ids and, beside the model, two variants. The first has a longer position table, whose first C rows are the model's own, so it can read the whole text. The second is the model with the rows 3 to C + 2 of that table: its window stands where the ids really are.
 
 # %%
 draw = torch.Generator().manual_seed(seed)

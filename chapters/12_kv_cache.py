@@ -595,7 +595,7 @@ print(f"this chapter's cache, float64, B = {B}: {stored:,} bytes")
 assert stored == cache.nbytes == cache_bytes(cfg, B, 8)
 
 # %% [markdown]
-# For the tiny configuration and the four sizes of GPT-2 it is compared with caches on the meta device, where a tensor has a shape and takes no memory ([chapter 8](08_counting.ipynb)). The table is in MiB, 2²⁰ bytes, for the cache of one full text, and beside it for the weights, counted as this book counts them, untied and without QKV bias.
+# For the tiny configuration and the four sizes of GPT-2 it is compared with caches on the meta device, where a tensor has a shape and takes no memory ([chapter 8](08_counting.ipynb)). One MiB is 2²⁰ bytes. The caches are for one full text; beside them stand the weights, counted as this book counts them, untied and without QKV bias.
 
 # %%
 from book_utils import parameter_formula
@@ -609,8 +609,8 @@ for name in ("tiny", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"):
     weights = 4 * parameter_formula(sizes)  # bytes in float32
     texts = -(-weights // single)  # rounded up
     rows.append([name, half / 2**20, single / 2**20, weights / 2**20, texts])
-header = ["model", "cache, bfloat16", "float32", "weights, float32", "texts as heavy"]
-show_table(header, rows, format=",.3f")
+header = ["cache in bfloat16, MiB", "cache in float32, MiB", "weights in float32, MiB"]
+show_table(["model", *header, "texts as heavy as the weights"], rows, format=",.3f")
 
 # %% [markdown]
 # For one text the cache is smaller than the weights in each of these. But the weights are there once and serve all texts, whereas every text has a cache of its own. The last column says from how many full texts on the caches take as much memory as the weights, both in float32. (GPT-2's own weights are tied, and fewer texts outweigh them.) With many texts at once the caches can take more than the model. And they must be read again at every step; to make that cheaper, Shazeer (2019) lets all heads share one key and one value (*multi-query attention*), which divides the cache by H. That is another model, and has to be trained as one.

@@ -243,7 +243,9 @@ assert 0 < rows[2][2] - math.log(V) < 1 and rows[4][2] > 4 * math.log(V)
 #
 # An *optimizer* turns gradients into changes of the parameters. Plain gradient descent, SGD in PyTorch, moves each parameter against its gradient g, by g times a small number η, the *learning rate*. But gradients of different parameters can differ by orders of magnitude (as in [chapter 4](04_shortcuts.ipynb)), and a rate that suits the large ones hardly moves the small ones. Adam (Kingma and Ba, 2015) divides by the size that the gradient has had lately. It keeps two running averages for each parameter, of the gradient and of its square:
 #
-# $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g, \qquad v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2.$$
+# $$m \leftarrow \beta_1 m + (1 - \beta_1)\,g,$$
+#
+# $$v \leftarrow \beta_2 v + (1 - \beta_2)\,g^2.$$
 #
 # Both start at 0, so after t steps they are too small: where gradients come from one distribution, on average by the factors $1 - \beta_1^t$ and $1 - \beta_2^t$. They are divided by these. Then, for a parameter θ,
 #
