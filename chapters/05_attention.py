@@ -416,7 +416,7 @@ print("the projection of the heads side by side is the sum of their contribution
 #
 # ## The whole layer
 #
-# All steps are there; together they are *multi-head attention*. The class has three projections with the names of upstream (the code of S. Raschka's book), an output projection with a bias, dropout on the weights, and the mask. d_in and d_out may differ; in GPT-2 both are D. GPT-2's query, key and value have a bias as well, which `qkv_bias=True` adds; the small model of this book goes without. The mask is made once, for the longest input, and cut to the T tokens at hand. Filled with the maps from above, the layer should give what the steps gave.
+# All steps are there; together they are *multi-head attention*. The class has three projections with the names of upstream (the code of S. Raschka's book), an output projection with a bias, dropout on the weights, and the mask. `d_in` and `d_out` may differ; in GPT-2 both are D. GPT-2's query, key and value have a bias as well, which `qkv_bias=True` adds; the small model of this book goes without. The mask is made once, for the longest input, and cut to the T tokens at hand. Filled with the maps from above, the layer should give what the steps gave.
 
 
 # %%
@@ -681,7 +681,7 @@ assert not torch.allclose(turned_over[:, 0], output[:, 0])
 print("with its mask turned over it does not, and raises nothing")
 
 # %% [markdown]
-# The widths d_in and d_out may differ. Here they do, and the projections have biases, which are joined like the weights. Two things are refused: a d_out that the heads do not divide, when the layer is built, and an input that is too long, when it is called. Each message names the numbers.
+# The widths `d_in` and `d_out` may differ. Here they do, and the projections have biases, which are joined like the weights. Two things are refused: a `d_out` that the heads do not divide, when the layer is built, and an input that is too long, when it is called. Each message names the numbers.
 
 # %%
 options = sizes | {"dropout": 0.0, "qkv_bias": True}

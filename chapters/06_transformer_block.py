@@ -267,7 +267,7 @@ show_table(["half", "changed at", "result changed at"], rows)
 #
 # ## Two norms, not one
 #
-# Both halves begin with a LayerNorm. Each has its own scale and shift, because each prepares the stream for another reader. Could one module serve both? Build a block in which `norm2` *is* `norm1`, and load trained weights into it.
+# Both halves begin with a LayerNorm. Each has its own scale and shift, because each prepares the stream for another reader. Could one module serve both? Build a block in which `norm2` *is* `norm1`.
 
 # %%
 own, shared = make_block(), make_block()
@@ -377,7 +377,7 @@ assert not torch.allclose(u, x)
 #
 # The derivatives say the same. Write A and F for the Jacobians ([chapter 4](04_shortcuts.ipynb)) of the two branches, and I for the identity that each shortcut contributes. For the right wiring and for the wrong one the Jacobian of the block is
 #
-# $$\begin{aligned}\text{right:}\quad (I + F)(I + A) &= I + A + F + FA,\\ \text{wrong:}\quad I + F(I + A) &= I + F + FA.\end{aligned}$$
+# $$\begin{aligned}(I + F)(I + A) &= I + A + F + FA,\\ I + F(I + A) &= I + F + FA.\end{aligned}$$
 #
 # The difference is A alone: the direct path from attention to the output. To check it, let PyTorch compute the Jacobians.
 
@@ -466,7 +466,7 @@ show_table(["silent branches, one position", "mean", "variance"], rows, "z.3f")
 #
 # In pre-norm the branches read normalized copies, but the stream itself is never normalized. It collects one change after another. For any two vectors the variance of the sum is
 #
-# $$\mathrm{Var}(x + f) = \mathrm{Var}(x) + \mathrm{Var}(f) + 2\,\mathrm{Cov}(x, f).$$
+# $$\begin{aligned}\mathrm{Var}(x + f) = {}&\mathrm{Var}(x) + \mathrm{Var}(f)\\ &+ 2\,\mathrm{Cov}(x, f).\end{aligned}$$
 #
 # Here are the three terms for both halves of our block. Variance and covariance are taken over the features of each position, then averaged over the positions. Each entry is rounded on its own, so the last digit of a sum may look off by one.
 
@@ -480,7 +480,7 @@ def covariance(v, w):
 
 # %%
 rows = []
-for name, stream, branch in [("u = x + a", x, a), ("y = u + f", u, f)]:
+for name, stream, branch in [("attention", x, a), ("FFN", u, f)]:
     variances = [covariance(stream, stream), covariance(branch, branch)]
     terms = [*variances, 2 * covariance(stream, branch)]
     total = covariance(stream + branch, stream + branch)
@@ -530,6 +530,7 @@ with figure(
         "stream": streams,
         "normalized copy": copies,
     },
+    size=(5, 3.6),
 ) as ax:
     ax.plot(range(n_layers + 1), streams, marker="o", label="the stream")
     ax.plot(range(n_layers + 1), copies, marker="s", label="a normalized copy of it")
@@ -671,7 +672,7 @@ show_table(["mode, in this order", "two calls give"], rows)
 #
 # ## The final form
 #
-# The module [book_utils/transformer_block.py](../book_utils/transformer_block.py) holds `TransformerBlock`, the class of this chapter with one setting more, `qkv_bias`. With the same weights both call the same functions in the same order, so they should agree to the last bit: no tolerance.
+# The module [book_utils/transformer_block.py](../book_utils/transformer_block.py) holds `TransformerBlock`, the class of this chapter with one setting more, `qkv_bias`, and with room for the cache of [chapter 12](12_kv_cache.ipynb). With the same weights both call the same functions in the same order, so they should agree to the last bit: no tolerance.
 
 # %%
 from book_utils import TransformerBlock
