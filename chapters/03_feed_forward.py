@@ -534,9 +534,8 @@ assert not any(isinstance(module, nn.Dropout) for module in net.modules())
 net.train()  # training mode, called twice: nothing is drawn
 torch.testing.assert_close(net(x), net(x), rtol=0, atol=1e-12)
 p = 0.1
-print(
-    f"kept at the rate {p}: {1 - p:.2f} with one dropout, {(1 - p) ** 2:.2f} with two"
-)
+rows = [["one place", 1 - p], ["two places", (1 - p) ** 2]]
+show_table([f"dropout, p = {p}, in", "share of features kept"], rows, format=".2f")
 
 # %% [markdown]
 # ## The final form

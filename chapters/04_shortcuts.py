@@ -485,6 +485,8 @@ assert all(a < b for _, a, b in rows)
 assert rows[-1][1] < 1e-6 and rows[-1][2] > 1
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
+from matplotlib.ticker import LogLocator
+
 with figure(
     "gradient_depth",
     alt=f"Length of a gradient after 1 to {depths[-1]} layers back, on a logarithmic axis: without shortcuts it "
@@ -502,6 +504,8 @@ with figure(
         ax.plot(depths, medians, marker=marker, label=name)
     ax.axhline(1, color="#444444", linewidth=1, linestyle="-")
     ax.set_yscale("log")
+    if min(map(min, arrives.values())) < 1e-20:
+        ax.yaxis.set_major_locator(LogLocator(base=1e10))
     ax.set_xticks([1, 16, 32, 48, 64])
     ax.set(xlabel="layers", ylabel="length at the input (no unit)")
     ax.legend(loc="lower left")
