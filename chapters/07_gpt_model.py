@@ -464,7 +464,7 @@ print("the tied gradient is the sum of the two")
 #
 # A formula that predicts the number is a good check that no layer is missing. The bias of query, key and value together is called the *QKV bias*; this model has none. It has a bias in the attention's output and in both maps of the feed-forward network. Then attention has $4D^2 + D$, the feed-forward network $8D^2 + 5D$ and the two norms $4D$. That makes $12D^2 + 10D$ for a block, and for the whole model
 #
-# $$N = 2VD + CD + L(12D^2 + 10D) + 2D,$$
+# $$\begin{aligned}N = {}&2VD + CD\\ &+ L(12D^2 + 10D) + 2D,\end{aligned}$$
 #
 # minus $VD$ when the tables are tied. The two $VD$ are the token embedding and the head, $CD$ the position embedding, $2D$ the last LayerNorm. [Chapter 8](08_counting.ipynb) takes the formula apart, layer by layer.
 
