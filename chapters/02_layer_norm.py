@@ -59,7 +59,7 @@ show_table(["tensor", "shape"], [[n, str(list(t.shape))] for n, t in tensors.ite
 # %% [markdown]
 # With these two, subtract the mean and divide by the root of the variance. For one vector of D features, with the mean μ and the variance σ² of equation 3 of Ba, Kiros and Hinton,
 #
-# $$\mu = \frac{1}{D}\sum_{j=1}^{D} x_j, \qquad \sigma^2 = \frac{1}{D}\sum_{j=1}^{D}(x_j-\mu)^2, \qquad \hat{x}_j = \frac{x_j-\mu}{\sqrt{\sigma^2+\varepsilon}}.$$
+# $$\begin{aligned} \mu &= \frac{1}{D}\sum_{j=1}^{D} x_j, \\ \sigma^2 &= \frac{1}{D}\sum_{j=1}^{D}(x_j-\mu)^2, \\ \hat{x}_j &= \frac{x_j-\mu}{\sqrt{\sigma^2+\varepsilon}}. \end{aligned}$$
 #
 # What the small ε under the root is for is seen below. The code is the formula, line by line.
 

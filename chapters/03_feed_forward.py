@@ -54,7 +54,7 @@ print("x", list(x.shape))
 #
 # Let Φ be the distribution function of the standard normal distribution: Φ(x) is the probability that a standard normal number is at most x. It rises from 0 to 1 and passes ½ at 0. The *Gaussian error linear unit*, *GELU* for short, multiplies its input by it:
 #
-# $$\mathrm{GELU}(x) = x\,\Phi(x), \qquad \Phi(x) = \frac{1}{2}\left[1 + \mathrm{erf}\!\left(\frac{x}{\sqrt{2}}\right)\right].$$
+# $$\begin{aligned} \mathrm{GELU}(x) &= x\,\Phi(x), \\ \Phi(x) &= \frac{1}{2}\left[1 + \mathrm{erf}\!\left(\frac{x}{\sqrt{2}}\right)\right]. \end{aligned}$$
 #
 # Here erf is the *error function*, the usual way to write Φ; in PyTorch it is `torch.erf`. So Φ(x) is the share of the input that is let through: nearly all of a large positive number, half of a number near 0, nearly nothing of a large negative one. The older *ReLU*, the rectified linear unit max(0, x), lets through all or nothing.
 
@@ -192,9 +192,9 @@ with figure(
 #
 # GPT-2 computes a formula without erf, which Hendrycks and Gimpel give as an approximation:
 #
-# $$\mathrm{GELU}(x) \approx \frac{x}{2}\left[1 + \tanh\!\left(\sqrt{\frac{2}{\pi}}\,\bigl(x + 0.044715\,x^3\bigr)\right)\right].$$
+# $$\begin{aligned} \mathrm{GELU}(x) &\approx \frac{x}{2}\,\bigl[1 + \tanh(u)\bigr], \\ u &= \sqrt{\frac{2}{\pi}}\,\bigl(x + 0.044715\,x^3\bigr). \end{aligned}$$
 #
-# The root is not arbitrary. At 0, the bracket's half has the slope ½√(2/π), and Φ has the slope φ(0) = 1/√(2π); the two are the same number. The factor 0.044715 bends the curve so that it stays close to Φ further out.
+# The root is not arbitrary. At 0, half the bracket has the slope ½√(2/π), and Φ has the slope φ(0) = 1/√(2π); the two are the same number. The factor 0.044715 bends the curve so that it stays close to Φ further out.
 
 
 # %%
@@ -470,7 +470,7 @@ print(f"{len(vectors)} calls with one vector each: the same as one call")
 #
 # Leave the activation out. Then the second map can be multiplied into the first:
 #
-# $$(x W_1 + b_1) W_2 + b_2 = x\,(W_1 W_2) + (b_1 W_2 + b_2).$$
+# $$\begin{aligned} &(x W_1 + b_1)\,W_2 + b_2 \\ &\quad = x\,(W_1 W_2) + (b_1 W_2 + b_2). \end{aligned}$$
 #
 # That is one linear map with a bias, from D to D. Note where the first bias goes.
 

@@ -145,7 +145,7 @@ show_table(["feature", "g at y", "through the branch", "at x"], rows)
 #
 # Stack two such layers, and the Jacobians multiply. Written out, the product is a sum over paths:
 #
-# $$(I + J_2)(I + J_1) = I + J_1 + J_2 + J_2 J_1.$$
+# $$\begin{aligned} &(I + J_2)(I + J_1) \\ &\quad = I + J_1 + J_2 + J_2 J_1. \end{aligned}$$
 
 # %%
 second = nn.Sequential(nn.Linear(width, width), GELU()).double()
@@ -240,7 +240,7 @@ for d_out in [1, 4 * width]:
 #
 # If a shortcut is wanted although the widths differ, the input has to be brought to the other width. He et al. do it with a matrix, a *projection* (their equation 2), which takes the place of the identity in the Jacobian as well:
 #
-# $$y = W_s\,x + f(x), \qquad \frac{\partial y}{\partial x} = W_s + \frac{\partial f}{\partial x}.$$
+# $$\begin{aligned} y &= W_s\,x + f(x), \\ \frac{\partial y}{\partial x} &= W_s + \frac{\partial f}{\partial x}. \end{aligned}$$
 
 # %%
 torch.manual_seed(seed)
