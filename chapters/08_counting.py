@@ -222,7 +222,7 @@ rows = []
 for name, (number, times) in lines.items():
     agree = found[name] == ([number] * L if name.startswith("block") else number)
     rows.append([name, number, times, number * times, agree])
-show_table(["line", "predicted", "times", "together", "counted the same?"], rows)
+show_table(["line", "predicted", "times", "together", "found?"], rows)
 print("sum of the ledger:", total(lines), "· all of the model:", count(model))
 assert all(row[-1] for row in rows) and total(lines) == count(model)
 assert total(plain_ledger(get_config("tiny"))) == 7264  # whatever this chapter's sizes
@@ -296,7 +296,7 @@ for name, candidate in [("subtracted", subtracted), ("tied", tied)]:
     states = kept(train_one_step(candidate, ids))
     equal = torch.equal(candidate.tok_emb.weight, candidate.out_head.weight)
     rows.append([name, reported[name], count(candidate), states, equal])
-header = ["model", "reported", "trained", "kept by AdamW", "tables still equal?"]
+header = ["model", "reported", "trained", "kept by AdamW", "equal tables?"]
 show_table(header, rows)
 assert reported["subtracted"] == reported["tied"] == rows[1][2]
 assert rows[0][2] == reported["subtracted"] + V * D and rows[0][3] == 2 * rows[0][2]
@@ -640,8 +640,8 @@ GiB, rows = 2**30, []
 for (name, label), number in N.items():
     stored = [number * t.itemsize / GiB for t in (torch.bfloat16, torch.float32)]
     training = [copies * number * 4 / GiB for copies in (2, 4)]
-    rows.append([f"{name}, {label}", *stored, *training])
-header = ["memory in GiB", "bfloat16", "float32", "with gradients", "and two states"]
+    rows.append([f"{name.removeprefix('gpt2-')}, {label}", *stored, *training])
+header = ["in GiB", "bfloat16", "float32", "+ gradients", "+ 2 states"]
 show_table(header, rows, format=".2f")
 
 # %% [markdown]
@@ -713,8 +713,8 @@ for length in (1024, 4096, 16384):
     longer = replace(small, context_length=length, tie_weights=True)
     in_masks, trained = longer.n_layers * length**2, total(plain_ledger(longer))
     rows.append([length, trained, in_masks, in_masks / trained])
-header = ["context length", "parameters, tied", "numbers in the masks"]
-show_table([*header, "masks / parameters"], rows, format=".1f", int_format=",")
+header = ["C", "parameters, tied", "in the masks", "masks / parameters"]
+show_table(header, rows, format=".1f", int_format=",")
 assert rows[0][3] < 1 < rows[1][3]
 
 # %% [markdown]

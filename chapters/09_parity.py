@@ -118,7 +118,7 @@ for name, candidate in [("the model", model), ("with the exact GELU", with_erf)]
     count = sum(p.numel() for p in candidate.parameters())
     moved = difference(model(ids), candidate(ids))
     rows.append([name, count, True, str(list(candidate(ids).shape)), moved])
-header = ["", "parameters", "loads our weights", "logits", "largest difference"]
+header = ["candidate", "parameters", "loads?", "logits", "largest difference"]
 show_table(header, rows)
 assert rows[0][1:4] == rows[1][1:4] and rows[1][4] != "rounding"
 
@@ -223,7 +223,7 @@ for layout in (UPSTREAM, HUGGING_FACE, TORCH):
 #
 # ## Why every parameter is stirred
 #
-# `stir` added a small random number to every parameter of the model. The reason: a fresh LayerNorm multiplies by a scale of 1 and adds a shift of 0. It does not matter, then, which LayerNorm is used, nor whether it multiplies and adds at all. Take a copy in which the two norms of each block have changed places.
+# To *stir* a model is to add a small random number to every parameter; `stir` did so above. The reason: a fresh LayerNorm multiplies by a scale of 1 and adds a shift of 0. It does not matter, then, which LayerNorm is used, nor whether it multiplies and adds at all. Take a copy in which the two norms of each block have changed places.
 
 
 # %%
@@ -287,7 +287,7 @@ print(len(kept), "stages in", L, "blocks")
 assert len(kept) == 7 * L + 3
 
 # %% [markdown]
-# `book_utils.parity.stages` does this for a whole model and gives each tensor a name that does not depend on the program. Such a named tensor is called a *stage*: the embeddings, seven stages in each block, the final norm and the logits. "After attention" and "after feed-forward" are the two states of the stream in a block ([chapter 6](06_transformer_block.ipynb)), the sums behind each shortcut.
+# `book_utils.parity.stages` does this for a whole model and gives each tensor a name that does not depend on the program. Such a named tensor is called a *stage*: the embeddings, seven stages in each block, the final norm and the logits. "After attention" and "after feed-forward" are the two states that the stream of [chapter 6](06_transformer_block.ipynb), also called the *residual stream*, has in a block: the sums behind each shortcut.
 #
 # ## A rewrite in NumPy
 #
@@ -819,7 +819,7 @@ from book_utils.parity import ROUNDING
 rows = []
 for dtype, share in ROUNDING.items():
     unit = torch.finfo(dtype).eps / 2
-    rows.append([str(dtype), f"{unit:.1e}", f"{share:.0e}", round(share / unit)])
+    rows.append([str(dtype)[6:], f"{unit:.1e}", f"{share:.0e}", round(share / unit)])
 show_table(["type", "unit roundoff", "tolerance, as a share", "units"], rows)
 
 # %% [markdown]
@@ -877,7 +877,7 @@ for dtype, tolerance, is_share in rules:
     for used, name, gap, largest in measured:
         limit = tolerance * max(1, largest) if is_share else tolerance
         accepted[name] += used == dtype and gap <= limit
-    rows.append([str(dtype), tolerance, is_share, *accepted.values()])
+    rows.append([str(dtype)[6:], tolerance, is_share, *accepted.values()])
 show_table(["type", "tolerance", "a share?", *programs], rows, format=".0e")
 assert [row[3:] for row in rows] == [[10] * 3, [10, 10, 0], [10, 10, 0], [10, 0, 0]]
 
@@ -930,7 +930,7 @@ rows = [
     ["torch.nn", *summary(by_torch)],
     ["ours with the exact GELU", *summary(by_erf)],
 ]
-header = ["reference", "logits, float32", "float64", "other greedy ids", "verdict"]
+header = ["reference", "logits, float32", "float64", "greedy", "verdict"]
 show_table(header, rows)
 assert [row[4] for row in rows] == ["same"] * 5 + ["differs"]
 
