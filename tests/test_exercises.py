@@ -377,6 +377,8 @@ def test_blank_is_not_attempted_and_code_without_a_return_is():
         "not yet. Your code returns nothing, and changes nothing that the check looks at. Is a `return` missing?"
     )
     assert twice.judge(prints) == "not yet. Your code prints, and returns nothing: a `return` is missing."
+    listed = Exercise(answer=lambda x: [x], inputs=[(1,)], run=lambda attempt, x: list(attempt(x)))
+    assert listed.judge(lambda x: ...) == "not attempted yet." and "raised TypeError" in listed.judge(lambda x: 5)
     assert twice.judge(in_place).startswith("not yet. Your code changes its input in place and returns nothing.")
     assert twice.judge(sometimes).startswith("not yet. For some inputs your code returns nothing.")
 
@@ -461,6 +463,7 @@ def test_the_judge_takes_what_is_right_in_another_form():
     assert whole.judge(lambda x: x.sum().item()) == whole.judge(lambda x: np.float64(x.sum().item())) == "right."
     assert value.judge(1264.0) == value.judge(torch.tensor(1264)) == pair.judge([1, (2, 3)]) == "right."
     assert Exercise(answer=float("nan")).judge(float("nan")) == "right."
+    assert Exercise(answer=torch.tensor([1.0, torch.nan])).judge(torch.tensor([1.0, torch.nan])) == "right."
 
 
 def test_the_judge_on_plain_values():
@@ -496,7 +499,13 @@ def test_the_judge_on_plain_values():
     ]:
         assert f"Your result is {kind}; a number is wanted." in value.judge(odd)
     assert "Your result is a tensor; a number is wanted. `.item()` takes" in value.judge(torch.tensor([1264]))
+    assert "Your result is True; a number is wanted." in Exercise(answer=1).judge(True)
     assert "Your result holds NaN" in value.judge(float("nan"))
+    large = Exercise(answer=lambda n: n, inputs=[(163_009_536,), (124_439_808,)])
+    assert "too large by 1, everywhere" in large.judge(lambda n: n + 1)  # far below float32's rounding, and no rounding
+    assert "your result is 0, which" in large.judge(lambda n: 0)
+    endless = Exercise(answer=lambda n: float("inf"), inputs=[(1,), (2,)])
+    assert "your result is nan, which" in endless.judge(lambda n: float("nan"))
     masks = Exercise(answer=lambda n: torch.ones(n, n).tril().bool(), inputs=[(3,), (4,)])
     assert "exchanged" in masks.judge(lambda n: torch.ones(n, n).triu().bool())
     assert "differs" in masks.judge(lambda n: torch.ones(n, n).tril().bool().flip(0))
