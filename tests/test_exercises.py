@@ -430,6 +430,7 @@ def transposed(x, n):
         (lambda x, n: x.mul_(7), "Your code changes its input in place, and the result is not right."),
         (lambda x, n: (2 * x + n)[None], "shape [1, 2, 2]; [2, 2] is wanted. Mind the axes of length 1."),
         (lambda x, n: (2 * x + n)[0], "shape [2]; [2, 2] is wanted."),
+        (lambda x, n: (2 * x + n)[:1].T, "shape [2, 1]; [2, 2] is wanted."),
         (lambda x, n: (2 * x + n).tolist(), "Your result is a list; a tensor is wanted. `torch.stack` or"),
         (lambda x, n: (2 * x + n,), "Your result is a tuple; a tensor is wanted. Is there a comma too many?"),
         (lambda x, n: (2 * x + n).numpy(), "Your result is a NumPy array; a tensor is wanted. Stay in torch"),
@@ -488,6 +489,8 @@ def test_the_judge_on_plain_values():
     assert positive.judge(lambda a: a < 0) == "not yet. For the arguments 1 your result is False, which is not right."
     inside = Exercise(answer=lambda a: [a, 2], inputs=[(1,)], run=lambda attempt, a: ["seen", attempt(a)])
     assert "differs" in inside.judge(lambda a: [a, 3])  # the second item of what the check saw, not of the result
+    wide = Exercise(answer=lambda: torch.arange(6.0).view(2, 3), inputs=[()])
+    assert "[3, 2]; [2, 3] is wanted. Its axes stand in another order." in wide.judge(lambda: torch.ones(3, 2))
     assert value.judge(1104) == "not yet. That is the tied one."
     assert value.judge(7) == "not yet. Your answer is 7, which is not right."
     for odd, kind in [

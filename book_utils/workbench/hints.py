@@ -262,7 +262,7 @@ def _other_numbers(pairs) -> str | None:
         return "Your result holds infinity: a division by 0 gives it, the logarithm of 0, or too large an exponent."
     if all(_is_floating(x) for pair in pairs for x in pair) and all(_nearly(a, b) for a, b in numbers):
         return "The difference is of the size of float32's rounding: is a constant or a tensor made in float32?"
-    return _constant_factor(ours, right) or _constant_offset(ours, right)
+    return _constant_offset(ours, right) or _constant_factor(ours, right)
 
 
 def _flat(value: object) -> Tensor | None:
@@ -280,8 +280,8 @@ def _nearly(a: Tensor, b: Tensor) -> bool:
 
 
 def _agree(a: Tensor, b: Tensor) -> bool:
-    """Each number to six digits."""
-    return torch.allclose(a, b, rtol=1e-6, atol=1e-12 * b.abs().max().item())
+    """Each number to nine digits."""
+    return torch.allclose(a, b, rtol=1e-9, atol=1e-12 * b.abs().max().item())
 
 
 def _constant_factor(ours: Tensor, right: Tensor) -> str | None:
