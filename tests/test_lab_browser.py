@@ -19,6 +19,7 @@ from urllib.request import urlopen
 import nbformat
 import pytest
 from browser import chromium, needs_chromium
+from playwright.sync_api import expect
 
 from book_utils.workbench.files import ROOT, chapter_scripts
 
@@ -59,14 +60,14 @@ class Lab:
         page.on("request", lambda request: page.asked.append(request.url))
         page.on("console", lambda message: page.errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: OF_LAB in error.stack or page.errors.append(error.stack))
-        page.goto(f"{self.url}lab/tree/{notebook}?reset&token={self.token}")
-        page.wait_for_function(READY)
-        page.evaluate("() => window.jupyterapp.restored")
-        page.wait_for_function(RENDERED)
         try:
+            page.goto(f"{self.url}lab/tree/{notebook}?reset&token={self.token}")
+            page.wait_for_function(READY)
+            page.evaluate("() => window.jupyterapp.restored")
+            page.wait_for_function(RENDERED)
             yield page
         finally:
-            page.evaluate("() => window.jupyterapp.serviceManager.sessions.shutdownAll()")
+            page.evaluate("() => window.jupyterapp?.serviceManager.sessions.shutdownAll()")
             page.close()
 
     def git(self, *arguments: str) -> str:
@@ -284,12 +285,13 @@ def test_a_chapter_runs_reads_well_and_is_saved_without_a_trace(lab, script):
         last = [cell["outputs"] for cell in committed["cells"] if cell["cell_type"] == "code"][-1]
         area = page.locator(".jp-CodeCell").last.locator(".jp-OutputArea-output").last
         area.scroll_into_view_if_needed()
-        assert area.is_visible() and whole(last[-1]["text"]).strip() in area.inner_text()
+        expect(area).to_contain_text(whole(last[-1]["text"]).strip(), use_inner_text=True, timeout=60 * SECONDS)
 
         answers = page.locator(".jp-MarkdownCell details")
         assert answers.count() == sum(cell["source"].count("{dropdown}") for cell in committed["cells"]) > 0
         answers.first.locator("summary").click()
-        assert len(unfolded(page)) == 1 and answers.first.locator(".details-body").is_visible()
+        expect(answers.first.locator(".details-body")).to_be_visible()
+        assert len(unfolded(page)) == 1
         answers.first.locator("summary").click()
 
         # saved: drawings, and digits of a training that nothing compares, may differ between machines
