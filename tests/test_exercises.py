@@ -387,6 +387,11 @@ def test_classes_and_other_callables_are_tried_like_functions():
     called = Exercise(answer=Twice, inputs=twice.inputs, run=lambda made, x, n: made()(x, n))
     assert called.judge(Twice) == "right." and called.judge(Empty) == "not attempted yet."
 
+    class Inherits(Twice):
+        pass
+
+    assert called.judge(Inherits) == "right."
+
     class NoForward(nn.Module):
         def __init__(self):
             super().__init__()
@@ -489,6 +494,18 @@ def test_the_judge_on_plain_values():
     assert positive.judge(lambda a: a < 0) == "not yet. For the arguments 1 your result is False, which is not right."
     inside = Exercise(answer=lambda a: [a, 2], inputs=[(1,)], run=lambda attempt, a: ["seen", attempt(a)])
     assert "differs" in inside.judge(lambda a: [a, 3])  # the second item of what the check saw, not of the result
+    column = Exercise(answer=lambda: torch.ones(3, 1), inputs=[()])
+    assert "[3]; [3, 1] is wanted. An axis of length 1 is missing; `keepdim=True`" in column.judge(
+        lambda: torch.ones(3)
+    )
+    assert total.judge(lambda a, b: "so many words that they fill a line").startswith(
+        "not yet. Your result is a text, 'so"
+    )
+    assert total.judge(lambda a, b: 9 * "and so on ") == (
+        "not yet. Your result is a text; a number is wanted. Leave out the quotation marks."
+    )
+    assert "differs" not in total.judge(lambda a, b: 1.001 * (a + b) + b / 1000)
+    assert "times" not in total.judge(lambda a, b: 1.001 * (a + b) + b / 1000)
     wide = Exercise(answer=lambda: torch.arange(6.0).view(2, 3), inputs=[()])
     assert "[3, 2]; [2, 3] is wanted. Its axes stand in another order." in wide.judge(lambda: torch.ones(3, 2))
     assert value.judge(1104) == "not yet. That is the tied one."
@@ -525,6 +542,24 @@ def test_a_listed_mistake_may_raise_and_goes_before_every_other_sentence():
     )
     assert listed.judge(lambda x, n: x + x[:, :1].repeat(1, 3)) == "not yet. These axes do not meet."
     assert listed.judge(lambda x, n: [][n:] or None) == "not yet. Nothing."
+
+
+@pytest.mark.parametrize(
+    "change", [lambda d: d.pop("a"), lambda d: d["b"].append(1), lambda d: d.update(a=torch.ones(2))]
+)
+def test_a_change_of_any_input_is_seen(change):
+    given = [({"a": torch.zeros(2), "b": []}, False), ({"a": torch.zeros(2), "b": [0]}, True), ({}, False)]
+    sized = Exercise(answer=lambda settings, now: len(settings), inputs=given)
+    kept = Exercise(answer=lambda numbers: 2, inputs=[([1.0, float("nan")],)])
+
+    def changes(settings, now):
+        size = len(settings)
+        if now:
+            change(settings)
+        return size
+
+    assert sized.judge(changes) == "not yet. The values are right, but your code changed its input in place."
+    assert kept.judge(len) == "right." and "in place" in kept.judge(lambda numbers: numbers.__setitem__(0, 7.0) or 2)
 
 
 def test_a_check_leaves_no_trace():
