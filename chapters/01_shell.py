@@ -201,7 +201,7 @@ print(f"from the first: V = {mixed.vocab_size}, C = {mixed.context_length}")
 # %% [markdown]
 # ## Content and place
 #
-# Now the first two stages of a GPT. Ids are mere numbers of entries in a vocabulary; the model needs a vector for each. An *embedding* is a table of vectors, and using it is looking up rows. The *token embedding* has V rows of length D. Its entries are trained weights; here they are random.
+# Now the first two stages of a GPT. Ids are mere numbers of entries in a vocabulary; the model needs a vector for each. An *embedding* is a table of vectors, and using it is looking up rows. The *token embedding* has V rows of length D. Its entries are *parameters*, also called weights: numbers that training sets. Here they are random.
 
 # %%
 torch.manual_seed(seed)
@@ -310,7 +310,7 @@ class PlainDummyLayerNorm(nn.Module):
 
 
 # %% [markdown]
-# The last stage is real again. The *output head* is a linear map without bias, from D features to V logits, at every position. With W `[V, D]` for its weight,
+# The last stage is real again. The *output head* is a linear map without *bias* (a product with a matrix, and nothing added), from D features to V logits, at every position. With W `[V, D]` for its weight,
 #
 # $$\mathrm{logits}_{b,t} = W\,x_{b,t}.$$
 #
@@ -543,7 +543,7 @@ assert rows[2][2:] == [str((11, tiny.emb_dim)), str((7, tiny.emb_dim))]
 #
 # Two numbers are often confused. `context_length`, C, is a capacity: how many positions the model has rows for. It is fixed when the model is built. The *sequence length*, T, belongs to one input and may be anything from 1 to C. A short input is not filled up to C; it reads the first T rows of the position table, and the others stay untouched.
 #
-# Gradients tell which rows were read: a row that took no part in the result has the gradient 0.
+# A *gradient* says how much a result moves when a number does. It tells which rows were read: a row that took no part in the result has the gradient 0.
 
 # %%
 rows = []
@@ -561,7 +561,7 @@ show_table(["T", "rows in the position table", "rows read", "logits"], rows)
 #
 # ## One rate or three
 #
-# Dropout has three places in a GPT: on the sum of the embeddings (`emb`), on the attention weights (`attn`) and at the end of the branches that a block adds to its input (`shortcut`). With nothing else said, one `drop_rate` serves all three. A configuration may also set `drop_rate_emb`, `drop_rate_attn` and `drop_rate_shortcut`; each holds for its own place, and `drop_rate` for those that have none.
+# Dropout has three places in a GPT: on the sum of the embeddings (`emb`), on the attention weights, the shares by which a position gathers ([chapter 5](05_attention.ipynb), `attn`), and at the end of the branches that a block adds to its input (`shortcut`). With nothing else said, one `drop_rate` serves all three. A configuration may also set `drop_rate_emb`, `drop_rate_attn` and `drop_rate_shortcut`; each holds for its own place, and `drop_rate` for those that have none.
 
 # %%
 one_rate = replace(cfg, drop_rate=0.1)
@@ -641,7 +641,7 @@ assert final(zeros[:, 1:]).shape == (1, context_length, vocab_size)  # T = C is 
 # %% [markdown]
 # The plain shell gives the same kind of error for a token that does not exist as for an input that is too long, and it comes from inside a lookup. For T = 0 and for a single axis it returns a result without complaint. The checked one names what it got and what the limit is: for T = C + 1 both numbers.
 #
-# What the check cannot see is an id that is in range and wrong, say from another tokenizer. It has a row, and the row is looked up.
+# What the check cannot see is an id that is in range and wrong, say from another *tokenizer*, the program that turns text into ids ([chapter 11](11_generation.ipynb)). It has a row, and the row is looked up.
 #
 # ## When it goes wrong
 #

@@ -306,7 +306,7 @@ for name, other in [("book_utils.LayerNorm", final), ("torch.nn.LayerNorm", refe
     print(f"{name:21} agrees with the plain class")
 
 # %% [markdown]
-# PyTorch calls the two vectors `weight` and `bias`. Names matter when weights are loaded: a layer whose parameters have other names than the file keeps its initial 1 and 0, and if loading is not strict, nobody says so.
+# PyTorch calls the two vectors `weight` and `bias`. Names matter when weights are loaded: a layer whose parameters have other names than the file keeps its initial 1 and 0, and if loading is not *strict*, that is, if missing and unknown names are passed over, nobody says so.
 #
 # ## When it goes wrong
 #

@@ -247,7 +247,7 @@ with figure(
 #
 # ## How precise is the constant?
 #
-# One more difference hides inside the tanh form. In the code of [upstream](01_shell.ipynb) the constant is made in the forward pass as `torch.tensor(2.0 / torch.pi)`, and then its root is taken. Such a tensor gets PyTorch's *default* dtype, whatever the dtype of the input; unless somebody changed it, that is float32. In a float32 model this costs no more than the rounding of everything else. In a float64 computation, the constant is good to 7 or 8 digits only, and everything else to 16. (Which float32 number the root becomes depends on the machine's mathematical library: the nearest one, or its neighbour, which is off by somewhat more. The cell below takes the nearest, so that its result is the same everywhere.)
+# One more difference hides inside the tanh form. In the code of [upstream](01_shell.ipynb) the constant is made in the *forward pass*, the run from input to output, as `torch.tensor(2.0 / torch.pi)`, and then its root is taken. Such a tensor gets PyTorch's *default* dtype, whatever the dtype of the input; unless somebody changed it, that is float32. In a float32 model this costs no more than the rounding of everything else. In a float64 computation, the constant is good to 7 or 8 digits only, and everything else to 16. (Which float32 number the root becomes depends on the machine's mathematical library: the nearest one, or its neighbour, which is off by somewhat more. The cell below takes the nearest, so that its result is the same everywhere.)
 
 # %%
 assert torch.tensor(2.0 / torch.pi).dtype == torch.get_default_dtype()

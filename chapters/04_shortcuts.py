@@ -591,7 +591,7 @@ except RuntimeError as error:
     print("backward:", str(error).partition(":")[0])
 
 # %% [markdown]
-# Autograd notices that a tensor it had kept was changed, and refuses. It notices only at the backward pass, and only if some layer had kept that tensor. Of the caller's values it knows nothing.
+# Autograd notices that a tensor it had kept was changed, and refuses. It notices only at the *backward pass*, when the gradients are computed, and only if some layer had kept that tensor. Of the caller's values it knows nothing.
 #
 # ## The final form
 #

@@ -460,7 +460,7 @@ assert not torch.allclose(fresh_post(x), x, rtol=0, atol=1e-6)
 show_table(["silent branches, one position", "mean", "variance"], rows, "z.3f")
 
 # %% [markdown]
-# The fresh post-norm block returns mean 0 and a variance near 1; the pre-norm block has left both as they were. That is as far as this chapter goes. Whether one order *trains* better is a question for training runs. Xiong et al. study it: they find large gradients near the output of post-norm models at the start. Their post-norm models needed a learning rate that rises slowly in the first steps (a *warm-up*); they train pre-norm models without one. Nothing here measures that.
+# The fresh post-norm block returns mean 0 and a variance near 1; the pre-norm block has left both as they were. That is as far as this chapter goes. Whether one order *trains* better is a question for training runs. Xiong et al. study it: they find large gradients near the output of post-norm models at the start. Their post-norm models needed a *learning rate*, the length of a step of training, that rises slowly in the first steps (a *warm-up*); they train pre-norm models without one. Nothing here measures that.
 #
 # ## What pre-norm leaves to the end
 #

@@ -279,7 +279,7 @@ assert_same(alone, plain(ids))
 print("each text gives the same logits alone as in the batch")
 
 # %% [markdown]
-# So one pass over T tokens gives T predictions, none of which has seen its own answer: the logits at position t are scores for the token at t + 1. Training uses all of them, generation only the last.
+# So one pass over T tokens gives T predictions, none of which has seen its own answer: the logits at position t are scores for the token at t + 1. Training uses all of them; generation, the writing of a text id by id ([chapter 11](11_generation.ipynb)), only the last.
 #
 # ## Sequential or ModuleList?
 #
@@ -356,7 +356,7 @@ assert torch.equal(logits.argmax(dim=-1), probabilities.argmax(dim=-1))  # [B, T
 print("at every position: probabilities sum to 1, the largest keeps its place")
 
 # %% [markdown]
-# The tolerance of the sum is 1e-12: it adds V rounded numbers below 1, each wrong by 1e-16 at most, and V is below 10 000 here.
+# The tolerance of the sum is 1e-12: it adds V rounded numbers below 1, each wrong by 1e-16 at most, and V is below 10,000 here.
 #
 # Softmax keeps the order of finite scores, because the exponential grows and the divisor is the same for all. So the most likely id is the `argmax` of the logits already, and taking the highest score each time (the *greedy* choice) needs no softmax at all. The condition matters: a score of +∞, or a row of nothing but −∞, makes softmax compute ∞ − ∞, which is NaN, and the order is lost. (A single −∞ among finite scores only gets the probability 0; the causal mask relies on that.) In a weaker form the same happens when two scores are so close together, or so far below the largest, that rounding makes their probabilities equal.
 #
@@ -776,7 +776,7 @@ check("7.2", tie)
 # model.out_head.weight = model.tok_emb.weight
 # ```
 #
-# The assignment replaces the Parameter of the head by that of the embedding; the other direction would do as well. `model.out_head.weight.data = model.tok_emb.weight.data` comes close and is not the same: both then share their memory, but they are two Parameters with two gradients. They are counted twice, and an optimizer that keeps a state, such as Adam, keeps two states and writes twice into one memory.
+# The assignment replaces the Parameter of the head by that of the embedding; the other direction would do as well. `model.out_head.weight.data = model.tok_emb.weight.data` comes close and is not the same: both then share their memory, but they are two Parameters with two gradients. They are counted twice, and an optimizer that keeps a state for each Parameter, as those of [chapter 8](08_counting.ipynb) do, keeps two and writes twice into one memory.
 #
 # ::::
 #

@@ -385,7 +385,7 @@ print("modules in train mode afterwards:", in_training(noisy))
 #
 # A model knows ids alone. A tokenizer cuts a text into pieces and gives each piece its id; back again, it joins the pieces of the ids. The plainest one takes the bytes of the text's UTF-8 form, each byte one id, so V = 256.
 #
-# GPT-2's starts from the same 256 bytes and learned 50 000 merges from a collection of texts, one after the other: each joins the pair of neighbouring pieces that is the most frequent by then, two bytes at first, longer pieces later. (Before that the text is cut into words, numbers and signs, and no merge crosses such a cut.) This is *byte pair encoding* (Sennrich et al., 2016; on bytes, Radford et al., 2019). With one id more for the end of a text V = 50 257. Common words are one piece there, and any text has ids, since every byte has one.
+# GPT-2's starts from the same 256 bytes and learned 50,000 merges from a collection of texts, one after the other: each joins the pair of neighbouring pieces that is the most frequent by then, two bytes at first, longer pieces later. (Before that the text is cut into words, numbers and signs, and no merge crosses such a cut.) This is *byte pair encoding* (Sennrich et al., 2016; on bytes, Radford et al., 2019). With one id more for the end of a text V = 50,257. Common words are one piece there, and any text has ids, since every byte has one.
 #
 # The model's V must be the tokenizer's or more; here they are equal.
 

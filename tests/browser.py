@@ -12,7 +12,8 @@ CHROMIUM = os.environ.get("CHROMIUM") or next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
 needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium on the path (Debian's package is chromium): pages were not opened in a browser"
+    CHROMIUM is None,
+    reason="no Chromium on the path (Debian's package is chromium): pages were not opened in a browser",
 )
 
 

@@ -98,7 +98,9 @@ def test_the_text_of_a_figure_can_be_read_on_a_phone(path):
     svg = path.with_suffix(".svg").read_text("utf-8")
     width = float(re.search(r'width="([\d.]+)pt"', svg)[1])
     # the outer group of each text: its font size is 100 times the scale; signs above and below the line lie inside
-    sizes = [100 * float(size) for size in re.findall(r"<g [^>]*transform=\"translate\([^)]*\)[^\"]*scale\(([\d.]+) -", svg)]
+    sizes = [
+        100 * float(size) for size in re.findall(r"<g [^>]*transform=\"translate\([^)]*\)[^\"]*scale\(([\d.]+) -", svg)
+    ]
     assert sizes and min(sizes) * PHONE / width >= 8, f"text {min(sizes):.0f} pt high in a figure {width:.0f} pt wide"
 
 

@@ -12,12 +12,8 @@ from book_utils.workbench.pairs import read_source
 # Terms that an earlier chapter may use, each with the reason.
 ALLOWED_EARLY = {
     "attention": "the one idea that a reader brings along; the start page and chapter 1 state it in a sentence",
-    "attention weight": "one of the places of dropout, which chapter 1 lists",
     "branch": "chapter 1 says in place that it is added to the input of a block",
-    "generation": "chapter 7 says what the logits are used for",
-    "learning rate": "chapter 6 quotes what others found in training",
     "loss": "an everyday word: the loss of digits",
-    "parameter": "a parameter of PyTorch, or of a chapter; chapter 8 says exactly what is counted",
     "tokenizer": "what stands before the model is named where its ids could be wrong",
     "training": "that it changes the weights is all that the chapters before the last ask for",
     "value": "an everyday word",

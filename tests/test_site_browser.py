@@ -69,10 +69,15 @@ def reader(browser, site):
     context.route("**/*", only_the_site)
     tab.on("console", lambda message: message.type in ("error", "warning") and complaints.append(message.text))
     tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("requestfailed", lambda request: complaints.append(f"failed: {request.url}"))
+    tab.on("requestfailed", lambda request: left_behind(request) or complaints.append(f"failed: {request.url}"))
     tab.on("response", lambda answer: answer.status >= 400 and complaints.append(f"{answer.status}: {answer.url}"))
     yield SimpleNamespace(tab=tab, complaints=complaints, open=partial(visit, tab))
     context.close()
+
+
+def left_behind(request):
+    """Whether a request was given up since the reader went on to another page."""
+    return request.failure == "net::ERR_ABORTED"
 
 
 def visit(tab, address):
@@ -212,6 +217,7 @@ def test_nothing_on_a_page_shuts_anybody_out(site, reader, page):
             reader.tab.emulate_media(color_scheme=scheme)
             reader.tab.set_viewport_size(size)
             reader.open(f"{site.file}/{page}.html")
+            reader.tab.evaluate("Promise.allSettled(document.getAnimations().map(one => one.finished))")
             reader.tab.evaluate(AXE)
             found = reader.tab.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
             faults = {fault["id"]: [node["html"][:200] for node in fault["nodes"]] for fault in found}

@@ -6,6 +6,7 @@ hold is turned into reStructuredText, the language in which Sphinx reads docstri
 
 import inspect
 import re
+from functools import cache
 from importlib import import_module
 from itertools import groupby
 from pathlib import Path
@@ -81,9 +82,15 @@ def _text(text: str) -> str:
 
 
 def _chapter_links(text: str) -> str:
-    pages = {str(int(script.stem[:2])): script.stem for script in chapter_scripts()}
     """Chapters of this book become links; the comma before is how another book's are cited."""
-    return re.sub(r"(?<!, )\bchapter (\d+)", lambda found: f":doc:`{found[0]} </chapters/{pages[found[1]]}>`", text)
+    return re.sub(
+        r"(?<!, )\bchapter (\d+)", lambda found: f":doc:`{found[0]} </chapters/{_chapter_page(found[1])}>`", text
+    )
+
+
+@cache
+def _chapter_page(number: str) -> str:
+    return next(script.stem for script in chapter_scripts() if script.stem.startswith(f"{number:0>2}_"))
 
 
 def modules() -> list[str]:

@@ -15,11 +15,13 @@ function nameToggles() {
   }
 }
 
-// A signature on several lines is a list of arguments, though Sphinx writes it as meanings without terms.
-function listArguments() {
-  for (const signature of document.querySelectorAll("dt.sig dl")) {
-    signature.setAttribute("role", "list");
-    for (const argument of signature.children) argument.setAttribute("role", "listitem");
+// A signature on several lines is no list of meanings, though Sphinx writes it as one.
+function plainSignatures() {
+  for (const part of [...document.querySelectorAll("dt.sig dl, dt.sig dd")].reverse()) {
+    const box = document.createElement("span");
+    box.className = part.tagName === "DD" ? "sig-argument" : "sig-arguments";
+    box.append(...part.childNodes);
+    part.replaceWith(box);
   }
 }
 
@@ -66,7 +68,7 @@ if (location.protocol === "file:") DOCUMENTATION_OPTIONS.SHOW_SEARCH_SUMMARY = f
 document.addEventListener("DOMContentLoaded", () => {
   nameLandmarks();
   nameToggles();
-  listArguments();
+  plainSignatures();
   emptyCorners();
   labelCells();
   reachScrolling();
