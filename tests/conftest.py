@@ -6,6 +6,7 @@ import tempfile
 import jaxtyping
 import pytest
 import torch
+from browser import browser, reader, site  # noqa: F401 - fixtures, for the tests of the site
 from hypothesis import settings
 
 from book_utils import get_config

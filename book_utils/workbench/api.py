@@ -98,7 +98,7 @@ def modules() -> list[str]:
     folder = ROOT / "book_utils"
     paths = [path.relative_to(folder).with_suffix("").parts for path in folder.rglob("*.py")]
     names = [".".join(parts).removesuffix(".__init__") for parts in paths if parts[0] != "workbench"]
-    return sorted((name for name in names if not name.startswith("_")), key=lambda name: (_chapter(name), name))
+    return sorted((name for name in names if not name.startswith("_")), key=lambda name: (chapter(name), name))
 
 
 def _summary(name: str) -> str:
@@ -107,7 +107,7 @@ def _summary(name: str) -> str:
     return " ".join(paragraph.split())
 
 
-def _chapter(name: str) -> int:
+def chapter(name: str) -> int:
     """The chapter that a module belongs to: its summary names it; a package's does for all of it."""
     return int(re.search(r"\(chapter (\d+)\)", _summary(name.partition(".")[0]))[1])
 
