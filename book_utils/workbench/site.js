@@ -53,6 +53,14 @@ function labelCells() {
   }
 }
 
+// A shape such as [B, T, D] stays on one line; longer code may break.
+function keepShortCode() {
+  for (const code of document.querySelectorAll("code.literal")) {
+    if (code.textContent.length <= 16) code.style.whiteSpace = "nowrap";
+    for (const word of code.children) word.style.whiteSpace = "inherit";
+  }
+}
+
 // What scrolls sideways can be reached with the keyboard; what does not is no stop on the way.
 function reachScrolling() {
   for (const box of document.querySelectorAll("pre, div.math, .cell_output div")) {
@@ -71,6 +79,7 @@ document.addEventListener("DOMContentLoaded", () => {
   plainSignatures();
   emptyCorners();
   labelCells();
+  keepShortCode();
   reachScrolling();
   window.addEventListener("resize", reachScrolling);
 });

@@ -115,6 +115,7 @@ EXERCISES = {
         inputs=[(1,), (2,)],
         run=_try_tie,
         mistakes={
+            "The model is as it was: assign the Parameter to model.out_head.weight.": lambda model: model.eval(),
             "The values are copied: two Parameters, equal before the step and different after it.": _copy_values,
             "The memory is shared, but there are still two Parameters with two gradients; assign the Parameter.": (
                 _share_memory
