@@ -29,6 +29,12 @@ class MultiHeadAttention(nn.Module):
     upstream's W_query, W_key and W_value loads as it is. `dropout` acts on the attention weights, in training only.
     With a `cache`, x is what follows the tokens that it holds, and each position gathers from those too.
 
+    d_in, d_out     features of each position, in and out
+    context_length  C, the longest input
+    dropout         the probability with which an attention weight is set to 0 in training
+    num_heads       H, which divides d_out
+    qkv_bias        whether query, key and value have a bias
+
     Raises ValueError where num_heads does not divide d_out, or where T is 0 or more than context_length (less what a
     cache holds).
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2; GPT-2's model.py, `attn`.

@@ -24,6 +24,9 @@ class FeedForward(nn.Module):
     """Linear D -> 4D, GELU, linear 4D -> D, for each position on its own: [..., D] -> [..., D].
 
     No dropout inside: the block has it on its shortcut branches.
+
+    cfg  the model's sizes; emb_dim is D
+
     Source: Vaswani et al. 2017, "Attention Is All You Need", equation 2, with GELU for the maximum; GPT-2's model.py,
     `mlp`.
     """

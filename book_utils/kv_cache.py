@@ -27,7 +27,7 @@ class KVCache:
     max_length  the number of tokens that it has room for; by default context_length, which is the most
     dtype, device  as the model's keys have them; by default torch's
 
-    TypeError or ValueError, naming it, for a size that is none.
+    TypeError or ValueError, naming it, for a size that is not a positive whole number.
     Source: Shazeer 2019, "Fast Transformer Decoding: One Write-Head is All You Need", section 2.4; Pope et al. 2022,
     "Efficiently Scaling Transformer Inference", section 2.
     """

@@ -12,6 +12,10 @@ class LayerNorm(nn.Module):
     """scale * (x - mean) / sqrt(variance + eps) + shift, along the last axis: [..., D] -> [..., D].
 
     The variance is the population's (divided by D), and eps stands inside the root.
+
+    emb_dim  D, the number of features
+    eps      the small number under the root; a flat vector would divide 0 by 0 without it
+
     Source: Ba, Kiros, Hinton 2016, "Layer Normalization", equation 4 and section 3.1; GPT-2's model.py, `norm`.
     """
 

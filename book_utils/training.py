@@ -1,7 +1,8 @@
 """A small, honest training loop (chapter 13).
 
 A step is a function of the weights, the optimizer's state and its own number. Nothing else enters: not the global
-random state, not how often the run was stopped and, without dropout, not how many processes share the work.
+random state, not how often the run was stopped and, but for rounding and dropout, not how many processes share the
+work.
 """
 
 import hashlib

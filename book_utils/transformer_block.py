@@ -16,6 +16,9 @@ class TransformerBlock(nn.Module):
 
     Normalization comes before each sublayer, and the second shortcut starts from u, not from x. A `cache` is for the
     attention.
+
+    cfg  the model's sizes and dropout rates
+
     Source: Radford et al. 2019, section 2.3 (the pre-norm order); Xiong et al. 2020, figure 1b; GPT-2's model.py,
     `block`.
     """

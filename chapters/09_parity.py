@@ -440,7 +440,7 @@ assert parts_at(by_upstream) == "block 1: feed-forward"
 #
 # Embeddings, both norms and attention agree. The first feed-forward network does not, although its input did. So the cause sits in there: two linear layers and a GELU.
 #
-# How large is the difference, and on what does it depend? One figure was recorded elsewhere, for weights that are not at hand: 2.3896e-9 for the logits, with the sizes named "tiny", float64, no dropout and ids `[2, 6]`, where up to 1e-7 was accepted. The next cell measures it for sixty models of that size, twenty with weights of each of three kinds, and asks in which range all twenty lie. It does not use this chapter's parameters.
+# How large is the difference, and on what does it depend? The notes that this book grew from record one figure, for weights that are not at hand: 2.3896e-9 for the logits, with the sizes named "tiny", float64, no dropout and ids `[2, 6]`, where up to 1e-7 was accepted. The next cell measures it for sixty models of that size, twenty with weights of each of three kinds, and asks in which range all twenty lie. It does not use this chapter's parameters.
 
 
 # %%
@@ -618,6 +618,9 @@ with figure(
     for (label, values), marker, size in zip(lines.items(), "os", (11, 5), strict=True):
         ax.plot(values, places, marker=marker, ms=size, mfc="none", label=label)
     ax.axvspan(FLOOR / 10, FLOOR, color="#bbbbbb", alpha=0.5, zorder=0)
+    ax.text(
+        FLOOR / 3, len(names) - 4, "rounding", rotation=90, ha="center", va="bottom"
+    )
     ax.set_xscale("log")
     ax.set_xlim(FLOOR / 10, 10 * max(after))
     ax.set_yticks(places, names, fontsize=11)
@@ -751,7 +754,7 @@ print("the last position is", num_tokens - 1)
 assert rows[0][1:] == ["nowhere", True] and not rows[1][2] and not rows[2][2]
 
 # %% [markdown]
-# Turned over, the mask lets each position see what comes after it and nothing else. The last position has nothing after it: all of its scores are −∞. Softmax then divides a sum of zeros by itself, and 0/0 is NaN. That is the honest result. It is also the lucky one, because NaN is loud.
+# Turned over, the mask lets each position see what comes after it and nothing else. The last position has nothing after it: all of its scores are −∞. Every exponential is 0, and so is their sum; 0/0 is NaN. That is the honest result. It is also the lucky one, because NaN is loud.
 
 # %%
 from torch.nn import functional as F
@@ -792,7 +795,7 @@ assert rows[0][1] == "rounding"
 # %% [markdown]
 # On the fast path the word `approximate="tanh"` is dropped without a message: the layer sees a GELU and computes the exact one. Nothing in its result looks wrong. A comparison made under `torch.no_grad()`, as one does, would report a mistake in *our* model. With an odd H the trap does not open, and both rows are alike.
 #
-# `stages` watches through hooks, which keep a layer off the fast path, so the comparison of the whole model is not touched by this. (`torch_nn()` takes no chance, and gives the layer a function as its activation, which has no fast path. QKV is not seen there: `nn.MultiheadAttention` projects inside, and `stages` makes the same product from its weights.) The rule for references: where two differ, either may be the one that is wrong. A third decides; `transformers`, above, agreed with the tanh form.
+# `stages` watches through hooks, which keep a layer off the fast path, so the comparison of the whole model is not touched by this. (`torch_nn()` takes no chance, and gives the layer a function of its own as its activation, which the layer does not recognize. QKV is not seen there: `nn.MultiheadAttention` projects inside, and `stages` makes the same product from its weights.) The rule for references: where two differ, either may be the one that is wrong. A third decides; `transformers`, above, agreed with the tanh form.
 
 # %%
 by_torch = compare(model, torch_nn(), ids)
@@ -1099,7 +1102,7 @@ print(fill(refusal("old.bin", dict(own), torch.save), 80))
 assert all(word in said for word in ("missing", "unknown", "another shape"))
 
 # %% [markdown]
-# Why are pickle files refused? Pickle, Python's own way to keep objects, does not describe an object. It describes how to *make* it, as a list of functions to call. Any function that can be imported may be on the list, and reading the file calls it.
+# Why are pickle files refused? Pickle, Python's own way to keep objects, does not describe an object. It describes how to *make* it, as a small program that may call functions. Any function that can be imported may be called, and reading the file calls it.
 
 
 # %%
@@ -1115,7 +1118,7 @@ data = pickle.dumps(Harmless())
 pickle.loads(data)
 
 # %% [markdown]
-# Here it was `print`. It could have been anything that the reader of the file may do. A safetensors file holds names, shapes and numbers, and there is nothing in it to call. (`torch.load` with `weights_only=True` reads a pickle with a short list of permitted calls; `load_model(…, allow_pickle=True)` uses it.)
+# Here it was `print`. It could have been anything that the reader of the file may do. A safetensors file holds names, shapes and numbers, and there is nothing in it to call. (`torch.load` with `weights_only=True` reads a pickle with a short list of permitted calls, which must be as good as its authors' care; `load_model(…, allow_pickle=True)` uses it.)
 #
 # ## Your copy of upstream's file
 #
@@ -1207,7 +1210,7 @@ print(len(paths) + 1, "stages: by hand and by compare, the same")
 # | GPT-2's weight `c_attn` has the shape `[D, 3D]` and `[3D, D]` is wanted | GPT-2's files keep linear layers as `[in, out]`. | Does the layer belong to a `Conv1D`? | Transpose the matrices of `c_attn`, `c_fc` and `c_proj`. |
 # | GPT-2's weights load, and two models first differ at the result of attention | The square output projection was not transposed. | Query, key and value agree, the result of attention does not. | Transpose `attn.c_proj.weight` too. |
 # | Two models first differ at query, key and value | They are fused in another order, or the rows of each head lie together. | Compare the three parts one by one. | Reorder the rows. |
-# | Unexpected keys `attn.bias` or `mask` in a state dict | Causal masks were kept as buffers. | Their shape is `[…, C, C]`. | Pass over them. |
+# | Unexpected keys `attn.bias`, `attn.masked_bias` or `mask` in a state dict | Causal masks, and the number they put in, were kept as buffers. | Their shape is `[…, C, C]`, or none. | Pass over them, but not over `c_attn.bias`, which is a bias. |
 # | Every key of a state dict is unexpected, and every one is missing | One side has a prefix such as `transformer.` | Print one name of each side. | Remove the prefix, or add it. |
 # | `lm_head.weight` is missing in a GPT-2 file | The head is tied to the token table and kept once. | `tie_word_embeddings` in its configuration | Take the token table. |
 # | Two models first differ at the feed-forward network, in float32 too | One has the exact GELU for the tanh form, perhaps on PyTorch's fast path. | Exchange the activation; call with gradients on. | `nn.GELU(approximate="tanh")` |
@@ -1215,7 +1218,7 @@ print(len(paths) + 1, "stages: by hand and by compare, the same")
 # | Two models differ at the first LayerNorm already | Another eps, or a variance divided by D − 1 | Compute both by hand for one position. | eps = 1e-5, and divide by D. |
 # | The result of attention is NaN at the last position only | The boolean mask has the other sense, so the last position sees nothing. | Compare the values at position 0. | `~mask` |
 # | Each call of the comparison gives another difference | Dropout is active. | `model.training` is True. | Call `eval()` on both models. |
-# | Two models differ a little in float32 | Rounding, if there is no mistake. | It vanishes in float64. | Choose a tolerance with a reason. |
+# | Two models differ a little in float32 | Rounding, if there is no mistake. | In float64 it shrinks by about eight orders of magnitude; a mistake does not. | Choose a tolerance with a reason. |
 # | Two models agree with fresh weights, and not with trained ones | Scales of 1, or shifts and biases of 0, hid a mistake. | Stir every parameter and compare. | Find the first stage that differs. |
 # | A comparison passes although one side is NaN | `difference > tolerance` is false for NaN. | Print the difference. | `not difference <= tolerance` |
 #

@@ -528,7 +528,7 @@ for name, model in [("right", right), ("dropping twice", dropping_twice)]:
 assert still == []
 
 # %% [markdown]
-# No check sees it. It takes another look, in training mode: a feed-forward network by itself should not return zeros.
+# No check sees it. It takes another look, in training mode: in this book, where the block drops on the branch, a feed-forward network by itself should not return zeros.
 #
 # **What the reference has too.** If both models have the mistake, comparing finds no difference. Only a check that needs no right model can still see it.
 
@@ -633,7 +633,7 @@ except ValueError as error:
 # | The greedy text is right, the probabilities are not | A softmax inside the model, or a small difference in the logits | Compare the logits. | Return the logits, without a softmax; compare values, not texts. |
 # | Two models agree when fresh and differ with trained weights | Scales of 1 and shifts of 0 hid a mistake in a LayerNorm. | Add noise to all parameters of both and compare again. | Mend the first stage that differs. |
 # | Two models have equal logits and train differently | A gradient is cut, or the head is a copy of the embedding. | Compare the gradients, and count the Parameters. | No `detach` on the stream; assign the Parameter instead of its values. |
-# | In float32 the logits differ by about 1e-5 of the largest | Rounding, or a small mistake such as eps outside the root | Compare in float64: a mistake stays. | For a mistake, go stage by stage; for rounding, nothing. |
+# | In float32 the logits differ by about 1e-5 of the largest | A small mistake, such as eps outside the root; rounding in a large model | Compare in float64: a mistake stays. | For a mistake, go stage by stage; for rounding, nothing. |
 # | A later id moves earlier logits, although the causal mask is right | A wrong axis, in the heads, the softmax or the LayerNorm | Change a later input of each layer, and look at earlier outputs. | Cut heads with `view`, then `transpose`; normalize along the last axis. |
 # | Two calls of a model in eval mode differ | Dropout that does not follow the mode | Call the model twice with the same ids. | Use `nn.Dropout`, or pass `self.training` to `F.dropout`. |
 # | Every check passes, and the model is still wrong | The reference shares the mistake, or it lies in ids, tokenizer or configuration. | Compare with a second reference; look at the ids. | Check against a property, such as causality. |

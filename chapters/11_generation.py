@@ -176,7 +176,7 @@ assert not moved.any()
 # %% [markdown]
 # After the first step, and as long as the window has not begun to move, one position of each step is new and the others repeat earlier work. The end of the chapter comes back to that.
 #
-# Taking the last position, and the largest score in it, leaves room for slips that raise no error. Here are two rows of logits with V = 3. The right choice is id 1 in the first row and id 2 in the second.
+# Taking the last position, and the largest score in it, leaves room for slips. Some raise an error at the next step; some do not. Here are two rows of logits with V = 3. The right choice is id 1 in the first row and id 2 in the second.
 
 # %%
 example = torch.tensor([[0.1, 0.7, 0.2], [0.3, 0.0, 0.9]])  # [B, V]
@@ -191,7 +191,7 @@ show_table(["written", "shape", "ids"], rows)
 assert example.argmax().item() >= example.shape[1]  # no id at all
 
 # %% [markdown]
-# Without `dim` the batch is read as one long list, and the result is a place in that list: here 5, where ids end at 2. A number of V or more is refused at the next step. But if the largest score of all stands in the first row, the number is a legal id, and nobody notices that one id was chosen for the whole batch. Along `dim=0` the rows compete for each id, which gives V numbers; where B and V are equal, nothing complains.
+# Without `dim` the batch is read as one long list, and the result is a place in that list: here 5, where ids end at 2. A number of V or more is refused at the next step. But if the largest score of all stands in the first row, the number is a legal id; a loop that spreads one number over the batch, say with `torch.full`, then writes one id for all rows, and nobody notices. Along `dim=0` the rows compete for each id, which gives V numbers; where B and V are equal, nothing complains.
 #
 # Slices slip in the same silent way. Three of them, on a text of four ids in each of two rows:
 
@@ -727,7 +727,8 @@ assert all(row[1] for row in rows) and all(row[2] > 0 for row in rows[1:])
 def with_second_at(gap):
     """A copy in which the second id of row 0 stands `gap` above the first."""
     copy, seen = deepcopy(model), []
-    hook = copy.final_norm.register_forward_hook(lambda *call: seen.append(call[2]))
+    keep = lambda module, inputs, output: seen.append(output)  # noqa: E731 - what a hook is given
+    hook = copy.final_norm.register_forward_hook(keep)
     z = copy(window)[0, -1]  # [V]
     hook.remove()
     h = seen[0][0, -1]  # [D]

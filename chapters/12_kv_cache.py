@@ -157,9 +157,10 @@ def attend(att, x, layer, mask=None):
     """[B, T, D] -> [B, T, D]; the new keys and values are added to `layer`."""
     B, T, _ = x.shape
     qkv = att.qkv(x).view(B, T, 3, H, D // H)
-    query, *new = qkv.permute(2, 0, 3, 1, 4)  # three times [B, H, T, D/H]
-    layer[:] = [torch.cat(pair, dim=2) for pair in zip(layer, new, strict=True)]
-    keys, values = layer  # [B, H, past + T, D/H]
+    query, key, value = qkv.permute(2, 0, 3, 1, 4)  # each [B, H, T, D/H]
+    keys = torch.cat([layer[0], key], dim=2)  # [B, H, past + T, D/H]
+    values = torch.cat([layer[1], value], dim=2)  # [B, H, past + T, D/H]
+    layer[:] = keys, values
     scores = query @ keys.transpose(2, 3) / (D // H) ** 0.5  # [B, H, T, past + T]
     if mask is not None:  # True where a query may look
         scores = scores.masked_fill(~mask, -torch.inf)
@@ -285,7 +286,7 @@ with figure(
     axes[-1].set_xlabel("position of the key")
 
 # %% [markdown]
-# A cross marks a key that is seen; the vertical line parts the kept keys from the new ones. `is_causal=True` counts from the upper left corner, as PyTorch's documentation says. (GPT-2's own code counts its mask "from the lower right corner", which is the right way here; PyTorch's name for that mask is `torch.nn.attention.bias.causal_lower_right`.) So after a prompt it lets the first new query see the very first key and nothing else. Now the same three masks in the plain cache: a prefix, then the chunk.
+# A cross marks a key that is seen; the vertical line parts the kept keys from the new ones. `is_causal=True` counts from the upper left corner, as PyTorch's documentation says. (GPT-2's own code counts its mask "from the lower right corner", which is the right way here; PyTorch's name for that mask is `torch.nn.attention.bias.causal_lower_right`.) So after a prompt it lets the first new query see the very first key and nothing else. Now three ways in the plain cache, a prefix first and then the chunk: with each of the two masks, and with none.
 
 # %%
 chunk = text[:, past : past + new]  # [B, 3]
@@ -615,7 +616,7 @@ show_table(["model", *header, "texts as heavy as the weights"], rows, format=",.
 # %% [markdown]
 # For one text the cache is smaller than the weights in each of these. But the weights are there once and serve all texts, whereas every text has a cache of its own. The last column says from how many full texts on the caches take as much memory as the weights, both in float32. (GPT-2's own weights are tied, and fewer texts outweigh them.) With many texts at once the caches can take more than the model. And they must be read again at every step; to make that cheaper, Shazeer (2019) lets all heads share one key and one value (*multi-query attention*), which divides the cache by H. That is another model, and has to be trained as one.
 #
-# The room is taken for `max_length` tokens, used or not. `generate` asks for T + n places, one more than it fills, since the last id is not fed, and for as many as the window has at most.
+# The room is taken for `max_length` tokens, used or not. `generate` asks for T + n places, but never for more than the window has. One of them stays empty, since the last id is chosen and not fed.
 #
 # ## What it costs in operations
 #

@@ -21,7 +21,7 @@
 # At the end of this chapter you can
 #
 # - write the loss of next-token prediction from logits and ids, and say what it should be at the start and what it cannot fall below;
-# - write a training loop with clipping, AdamW and a learning rate that rises and falls, stop it, go on, and share it among processes, without changing what it computes;
+# - write a training loop with clipping, AdamW and a learning rate that rises and falls, stop it, go on, and share it among processes, so that no more than rounding changes;
 # - measure what a model has learned, and say what a comparison of two trainings leaves open.
 #
 # You need the model of [chapter 7](07_gpt_model.ipynb), the gradients of [chapter 4](04_shortcuts.ipynb), sampling from [chapter 11](11_generation.ipynb) and the cache of [chapter 12](12_kv_cache.ipynb).
@@ -295,7 +295,7 @@ assert all(abs(row[4] - 0.01) < 1e-6 for row in rows[1:])  # ε is 1e-8 beside 0
 # %% [markdown]
 # SGD follows the size of the gradient. AdamW moves by the learning rate whatever the size, and by ηλθ more for the decay. In the older form, with λθ added to g, the division takes the decay's size away too: with no gradient at all the parameter moves by a full step. (In the paper λ is multiplied by the schedule alone; in PyTorch, as here, by the whole rate.)
 #
-# So the learning rate has a plain meaning here: about how far a parameter may go in one step, before decay. (Later steps are shorter where gradients change their sign.) A loss multiplied by ten would move no parameter farther, but for ε.
+# So the learning rate has a plain meaning here: about how far a parameter may go in one step, before decay. (Later steps are shorter where gradients change their sign, and can be longer where a large gradient comes after many small ones.) A loss multiplied by ten would move no parameter farther, but for ε.
 #
 # Decay pulls towards 0. For matrices and tables that is a mild preference for small weights. For a scale of LayerNorm, which starts at 1, or for a bias there is no such reason, and a common choice is to leave them out. The loop below makes two groups of parameters for this, by their number of axes.
 
@@ -773,7 +773,7 @@ with figure(
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
 
 # %% [markdown]
-# At the default depth and seed, one curve stands apart. Without shortcuts the loss comes down to the level of word frequencies and stays there, where a model ends that has learned which words are common and nothing that depends on the text. The other three learn. LayerNorm, which every GPT has, is not needed for that here; the model without it is even ahead.
+# At the default depth and seed, one curve stands apart. Without shortcuts the loss comes down to the level of word frequencies and stays there, where a model ends that has learned which words are common, and nothing that depends on the text or on the place in it. The other three learn. LayerNorm, which every GPT has, is not needed for that here; the model without it is even ahead.
 #
 # One thing that the model without shortcuts is up against can be seen before any training. Attention averages over positions. With nothing to pass around it, one average is averaged again, layer by layer, until all positions carry nearly the same vector. (Dong, Cordonnier and Loukas, 2021, prove a form of this for attention alone, without a mask.) Here is the mean cosine between the vectors of two positions, after the last norm of a fresh model.
 
@@ -977,9 +977,9 @@ print("ten steps: the same losses and the same weights, to 1e-9")
 # | The loss of a training starts far above ln V | too large initial weights, often a tied table drawn from N(0, 1) | print the standard deviation of the first logits | draw small initial weights, as `initialize` does |
 # | The training loss falls below what is possible | targets that are not shifted, or a mask that lets later ids through | print inputs and targets side by side; change a later id and compare earlier logits | shift the targets by one; mend the mask |
 # | The training loss stays at the level of word frequencies | what differs between positions does not reach the head, as without shortcuts, or the learning rate is too high | the cosine between the vectors of two positions; a training at a lower rate, with warm-up | mend the block; lower the rate |
-# | The training loss falls a little, and not even one batch is learned by heart | a softmax inside the model, or a gradient that is cut | do the outputs sum to 1 in each row? are the gradients of the first layers 0? | return logits; no `detach` on the way |
+# | The training loss falls a little, and not even one batch is learned by heart | a softmax inside the model, or a gradient that is cut | do the outputs sum to 1 in each row? does the embedding have the gradient of a right model? | return logits; no `detach` on the way |
 # | The training loss becomes NaN | softmax and logarithm one after the other, or a learning rate that is too high | find the step where it begins, and the length of the gradient before it | `F.cross_entropy` on logits; warm-up and clipping |
-# | In training each step is worse than the one before | old gradients are not cleared, so they add up | call `backward` twice and compare the gradients | `optimizer.zero_grad()` in each step |
+# | A training is erratic, or diverges | old gradients are not cleared, so they add up | print a gradient just before `backward()`: it should be `None` or 0 | `optimizer.zero_grad()` in each step |
 # | The training loss jumps after going on from a file | the weights were kept, the optimizer's averages were not | compare with a run that was not stopped | save the optimizer's state and the number of the step too |
 # | Low loss in training, high loss on new texts | the training texts were learned by heart | measure the loss on texts that were kept out | more texts, fewer steps, or a smaller model |
 # | A good loss, but bad generated texts | dropout is still on, or a small error at each id adds up over a text | print `model.training`; add up the loss over a whole text | generate in eval mode; a lower temperature |

@@ -52,6 +52,11 @@ def leave_out(app, what, name, object, skip, options) -> bool | None:
     return True if what == "class" and not (inspect.isroutine(object) or isinstance(object, property)) else None
 
 
+def own_signature(app, what, name, object, options, signature, returns) -> tuple[str, str] | None:
+    """Sphinx asks this for each signature: a class without an `__init__` of its own has none to show."""
+    return ("", "") if what == "class" and signature == "(*args, **kwargs)" else None
+
+
 def as_rst(docstring: str) -> str:
     """A docstring of this project as reStructuredText: examples as code, columns as definitions, chapters as links."""
     grouped = groupby(docstring.splitlines(), key=lambda line: bool(line.strip()))

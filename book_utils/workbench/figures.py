@@ -94,14 +94,14 @@ def figure(
         with figure("squares", alt="…", words=["…", "…"], data={"x": x, "y": y}) as ax:
             ax.plot(x, y)
 
-    name      the file's name without ending; kept, where BOOK_FIGURES names a folder, as NAME.svg and NAME.json
-    alt       what is seen, in one sentence
-    words     the figure in steps; numbers in them are rounded by the caller
-    data      what is plotted, by label: numbers, strings, or (nested) sequences of them
-    size      width and height in inches
-    tolerance how far the numbers of `data` may be off on another machine (those of a training); 0 for figures whose
-              numbers and words are the same everywhere
-    subplots  as for matplotlib's Figure.subplots, say ncols=2, sharey=True
+    name       the file's name without ending; kept, where BOOK_FIGURES names a folder, as NAME.svg and NAME.json
+    alt        what is seen, in one sentence
+    words      the figure in steps; numbers in them are rounded by the caller
+    data       what is plotted, by label: numbers, strings, or (nested) sequences of them
+    size       width and height in inches
+    tolerance  how far the numbers of `data` may be off on another machine (those of a training); 0 for figures whose
+               numbers and words are the same everywhere
+    subplots   as for matplotlib's Figure.subplots, say ncols=2, sharey=True
     """
     with mpl.rc_context():
         mpl.rcdefaults()  # not the settings of the reader's own matplotlibrc

@@ -35,12 +35,12 @@ function emptyCorners() {
   }
 }
 
-// Each cell of a table in the text knows its column, so that site.css can stack the cells on a small screen.
+// Each cell of a table of words knows its column, so that site.css can stack the cells on a small screen.
 function labelCells() {
-  for (const table of document.querySelectorAll(".bd-article table.docutils, .bd-article table.table")) {
-    if (table.closest(".cell_output")) continue;
+  for (const table of document.querySelectorAll(".bd-article table")) {
     const names = [...table.querySelectorAll("thead tr > *")].map((head) => head.textContent.trim());
-    if (names.length < 3) continue;
+    const wordy = [...table.querySelectorAll("td")].some((cell) => cell.textContent.length > 40);
+    if (names.length < 3 || (table.closest(".cell_output") && !wordy)) continue; // numbers stay in their columns
     table.classList.add("many-columns");
     table.setAttribute("role", "table"); // which stacked rows would lose
     for (const row of table.querySelectorAll("tbody tr")) {

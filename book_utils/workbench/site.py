@@ -26,6 +26,7 @@ def setup(app) -> dict:
     app.connect("doctree-read", inline_map, priority=400)
     app.connect("autodoc-process-docstring", api.process_docstring)
     app.connect("autodoc-skip-member", api.leave_out)
+    app.connect("autodoc-process-signature", api.own_signature)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
