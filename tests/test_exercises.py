@@ -5,6 +5,7 @@ import dis
 import random
 import re
 from contextlib import redirect_stdout
+from dataclasses import replace
 from importlib import import_module
 from io import StringIO
 from textwrap import indent
@@ -335,7 +336,7 @@ twice = Exercise(
 total = Exercise(answer=lambda a, b: a + b, inputs=[(0, 0), (2, 3), (7, 1)])
 pair = Exercise(answer=(1, [2, 3]))
 value = Exercise(answer=1264, mistakes={"That is the tied one.": 1104})
-offset = 1  # of no use to `twice`: the check has other numbers
+offset, offsets = 1, [1]  # of no use to `twice`: the check has other numbers
 
 
 def empty(x, n):
@@ -398,10 +399,8 @@ def test_classes_and_other_callables_are_tried_like_functions():
 
     assert 'missing the required "forward" function' in called.judge(NoForward)
     assert twice.judge(Twice()) == "right."
-    assert (
-        twice.judge(_X)
-        == f"not yet. A function is wanted, and this is {_X!r}. Give the function's name, without calling it."
-    )
+    wanted = "not yet. A function is wanted, and this is {}. Give the function's name, without calling it."
+    assert twice.judge(_X) == wanted.format("a tensor") and twice.judge(7) == wanted.format("a number, 7")
 
 
 def uses_notebook(x, n):
@@ -409,7 +408,7 @@ def uses_notebook(x, n):
 
 
 def uses_notebook_too(x, n):
-    return 2 * x + n * max(offset for _ in range(2)) * 3
+    return 2 * x + n * max(offsets for _ in range(2))[0] * 3
 
 
 def wrong_line(x, n):
@@ -430,7 +429,7 @@ def transposed(x, n):
         (lambda x: x, "Your code raised TypeError"),
         (wrong_line, "in the line `return y.view(3, n)`"),
         (uses_notebook, "Your code reads `offset` of the notebook, and its argument `n` is never used."),
-        (uses_notebook_too, "Your code reads `offset` of the notebook; the check has other inputs"),
+        (uses_notebook_too, "Your code reads `offsets` of the notebook; the check has other inputs"),
         (lambda x, n: x.mul_(2).add_(n), "The values are right, but your code changed its input in place."),
         (lambda x, n: x.mul_(7), "Your code changes its input in place, and the result is not right."),
         (lambda x, n: (2 * x + n)[None], "shape [1, 2, 2]; [2, 2] is wanted. Mind the axes of length 1."),
@@ -484,16 +483,23 @@ def test_the_judge_on_plain_values():
     )
     assert total.judge(lambda a, b: 2 * (a + b)) == "not yet. Your result is 2 times the right one, everywhere."
     assert total.judge(lambda a, b: a + b + 1) == "not yet. Your result is too large by 1, everywhere."
-    assert "length 2 is wanted; yours has the length 3." in pair.judge((1, [2, 3, 4])) and "a list" in pair.judge(
-        (1, 2)
+    assert pair.judge((1, [2, 3, 4])) == (
+        "not yet. Item 1 of your result, counted from 0, has the length 3; a list or tuple of the length 2 is wanted."
     )
-    assert "length 2 is wanted; yours has the length 1. Is there a comma too many?" in pair.judge(((1, [2, 3]),))
+    assert "Item 1 of your result, counted from 0, is a number, 2; a list is wanted." in pair.judge((1, 2))
+    assert (
+        "Your result has the length 1; a list or tuple of the length 2 is wanted. Is there a comma too many?"
+        in pair.judge(((1, [2, 3]),))
+    )
     assert "Item 1 of your result, counted from 0, is not right." in pair.judge((1, [2, 4]))
     assert "order is not" in Exercise(answer=["a", "b", "c"]).judge(("c", "a", "b"))
     positive = Exercise(answer=lambda a: a > 0, inputs=[(1,), (-1,), (2,)])
-    assert positive.judge(lambda a: a < 0) == "not yet. For the arguments 1 your result is False, which is not right."
-    inside = Exercise(answer=lambda a: [a, 2], inputs=[(1,)], run=lambda attempt, a: ["seen", attempt(a)])
-    assert "differs" in inside.judge(lambda a: [a, 3])  # the second item of what the check saw, not of the result
+    assert positive.judge(lambda a: a < 0) == "not yet. For the argument 1 your result is False, which is not right."
+    inside = Exercise(
+        answer=lambda a: [a, 2], inputs=[(1,)], run=lambda attempt, a: ["seen", attempt(a)], recorded=True
+    )
+    unknown = "not yet. What your code does is not right, nor a mistake that this check knows."
+    assert inside.judge(lambda a: [a, 3]) == inside.judge(lambda a: "seen") == unknown  # what the check saw is not told
     column = Exercise(answer=lambda: torch.ones(3, 1), inputs=[()])
     assert "[3]; [3, 1] is wanted. An axis of length 1 is missing; `keepdim=True`" in column.judge(
         lambda: torch.ones(3)
@@ -507,7 +513,7 @@ def test_the_judge_on_plain_values():
     assert "differs" not in total.judge(lambda a, b: 1.001 * (a + b) + b / 1000)
     assert "times" not in total.judge(lambda a, b: 1.001 * (a + b) + b / 1000)
     wide = Exercise(answer=lambda: torch.arange(6.0).view(2, 3), inputs=[()])
-    assert "[3, 2]; [2, 3] is wanted. Its axes stand in another order." in wide.judge(lambda: torch.ones(3, 2))
+    assert wide.judge(lambda: torch.ones(3, 2)) == "not yet. Your result has the shape [3, 2]; [2, 3] is wanted."
     assert value.judge(1104) == "not yet. That is the tied one."
     assert value.judge(7) == "not yet. Your answer is 7, which is not right."
     for odd, kind in [
@@ -587,3 +593,129 @@ def test_an_answer_leaves_no_trace_either(number):
     states = torch.get_rng_state(), random.getstate()
     EXERCISES[number].judge(EXERCISES[number].answer)
     assert torch.equal(torch.get_rng_state(), states[0]) and random.getstate() == states[1] and torch.is_grad_enabled()
+
+
+def _settings_off(model, x):
+    torch.set_grad_enabled(False)
+    torch.set_default_device("meta")
+    return 12345
+
+
+def test_the_settings_of_an_attempt_and_those_around_a_check_change_no_answer():
+    for number in ("4.5", "7.2", "12.1"):
+        for around in (torch.inference_mode(), torch.device("meta"), torch.no_grad()):
+            exercise = replace(EXERCISES[number])  # as in a new kernel: nothing is computed yet
+            with around:
+                assert exercise.judge(exercise.answer) == "right."
+            assert exercise.judge(exercise.answer) == "right."
+    look = replace(EXERCISES["4.5"])
+    assert "right" not in look.judge(_settings_off).split(".")[0] and look.judge(look.answer) == "right."
+    assert torch.is_grad_enabled() and torch.get_default_device() == torch.device("cpu")
+    with pytest.raises(RuntimeError, match="the answer of this exercise fails"):
+        Exercise(answer=lambda x: 1 / 0, inputs=[(1,)]).judge(len)
+
+
+def test_the_notebooks_precision_is_that_of_an_attempt():
+    torch.set_default_dtype(torch.float64)
+    assert twice.judge(lambda x, n: 2 * x + n + torch.tensor(0.3) - 0.3) == "right."
+
+
+def _with_the_model(change):
+    def tie(model):
+        change(model, model.tok_emb.weight)
+
+    return tie
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda m, w: setattr(m.out_head, "weight", nn.Parameter(w.T)), "The model cannot be trained any more"),
+        (lambda m, w: setattr(m, "out_head", nn.Linear(8, 4)), "The model cannot be trained any more"),
+        (lambda m, w: setattr(m, "out_head", nn.Linear(4, 8, bias=False)), "The model cannot be trained any more"),
+        (lambda m, w: setattr(m, "tok_emb", m.out_head), "The model cannot be trained any more"),
+        (lambda m, w: delattr(m, "out_head"), "The model cannot be trained any more"),
+        (lambda m, w: m.requires_grad_(False), "Head and token embedding have the Parameters that they had"),
+        (lambda m, w: setattr(m, "pos_emb", m.tok_emb), "Head and token embedding have the Parameters that they had"),
+        (lambda m, w: setattr(m, "out_head", m.tok_emb), "The whole module was replaced"),
+    ],
+)
+def test_a_tie_is_told_what_it_did(change, sentence):
+    assert EXERCISES["7.2"].judge(_with_the_model(change)).startswith(f"not yet. {sentence}")
+
+
+def test_a_result_is_described_as_it_was_returned():
+    shapes, parts, modes = EXERCISES["1.1"], EXERCISES["9.1"], EXERCISES["11.4"]
+    assert "Item 0 of your result, counted from 0, is a text, 'BTD'; a list" in shapes.judge(lambda *_: ["BTD"] * 5)
+    assert "Your result is a number, 7; a list is wanted." in parts.judge(lambda w: 7)
+    assert "Your result is a tensor; a list is wanted." in parts.judge(lambda w: w)
+    assert "Your result is a dictionary; a list is wanted." in parts.judge(lambda w: dict(zip("qkv", w.chunk(3))))  # noqa: B905
+    assert parts.judge(lambda w: w.view(3, -1, w.shape[1])) == "right."
+    assert modes.judge(lambda model, work: [work(model), work(model)][0]).startswith("not yet. What your code does")
+
+    def fails_once(model, work):
+        return modes.answer(model, work) if model.training else 1 / 0
+
+    assert modes.judge(fails_once).startswith("not yet. Your code raised ZeroDivisionError")  # no arguments are told
+    with_no_grad = torch.no_grad()(modes.answer)
+    assert "leave out `evaluating` and `no_grad`" in modes.judge(with_no_grad)
+
+
+def test_numbers_of_numpy_are_compared_as_they_are():
+    ratio = EXERCISES["2.3"]
+    assert ratio.judge(lambda d: np.float64(ratio.answer(d))) == "right."
+    assert ratio.judge(lambda d: np.float16(ratio.answer(d))) != "right."
+    assert "float32's rounding" in ratio.judge(lambda d: np.float32(ratio.answer(d)))
+    assert EXERCISES["9.5"].judge(lambda *args: np.bool_(EXERCISES["9.5"].answer(*args))) == "right."
+    assert Exercise(answer=True).judge(np.bool_(True)) == "right."
+
+
+def test_a_sentence_tells_the_result_and_not_a_cause_that_is_not_there():
+    assert "This is 0 for every D" in EXERCISES["2.3"].judge(lambda d: 0)
+    assert "no for every pair" in EXERCISES["9.5"].judge(lambda a, b, tolerance: False)
+
+
+constant, kind, gelu = 3.14159, torch.float64, nn.GELU()
+
+
+def test_constants_of_the_notebook_are_not_taken_for_its_data():
+    assert "differs" in twice.judge(lambda x, n: gelu(x.to(kind)) * constant + n)
+
+
+def test_decorated_functions_are_read_as_they_are_written():
+    @torch.no_grad()
+    def blank(x, n): ...
+
+    @torch.no_grad()
+    def wrong(x, n):
+        return x.view(3, n)
+
+    assert twice.judge(blank) == "not attempted yet."
+    assert "in the line `return x.view(3, n)`" in twice.judge(wrong)
+
+
+class MuteError(Exception):
+    def __str__(self):
+        raise ValueError
+
+    __repr__ = __str__
+    __call__ = None
+
+
+class Base(BaseException):
+    pass
+
+
+def test_an_attempt_that_cannot_be_shown_gets_a_sentence():
+    def raises(error):
+        def attempt(x, n):
+            raise error
+
+        return attempt
+
+    assert "Your code raised MuteError, in the line `raise error`" in twice.judge(raises(MuteError()))
+    assert "Your code raised Base" in twice.judge(raises(Base()))
+    assert "Your result is of the type MuteError; a tensor is wanted." in twice.judge(lambda x, n: MuteError())
+    assert "of the type MuteError" in value.judge(MuteError())
+    with pytest.raises(KeyboardInterrupt):
+        twice.judge(raises(KeyboardInterrupt()))

@@ -5,10 +5,11 @@ import inspect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
-from numbers import Real
+from numbers import Integral, Real
 from traceback import extract_tb
-from types import CodeType, FunctionType, GeneratorType, ModuleType
+from types import CodeType, FunctionType, GeneratorType
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -24,16 +25,25 @@ class Raised:
     @classmethod
     def by(cls, attempt: object, error: BaseException) -> "Raised":
         """What `attempt` raised, with the last of its own lines that was reached."""
-        code = getattr(attempt, "__code__", None)
+        code = getattr(written(attempt), "__code__", None)
         place = (code.co_filename, code.co_name) if code else None
         own = [frame.line for frame in extract_tb(error.__traceback__) if (frame.filename, frame.name) == place]
-        return cls(type(error).__name__, str(error).strip().partition("\n")[0], (own[-1] if own else "") or "")
+        try:
+            text = str(error).strip().partition("\n")[0]
+        except Exception:
+            text = ""
+        return cls(type(error).__name__, text, (own[-1] if own else "") or "")
+
+
+def written(attempt: object) -> object:
+    """A function as its author wrote it, without decorators such as `torch.no_grad()`."""
+    return inspect.unwrap(attempt) if inspect.isfunction(attempt) else attempt
 
 
 def same(a: object, b: object, atol: float) -> bool:
     """Equal in structure, shape and type of value; numbers to `atol`, and NaN equals NaN. Precision does not count."""
-    if isinstance(a, Tensor) != isinstance(b, Tensor):  # a number may come as a tensor without axes
-        a, b = (x.item() if isinstance(x, Tensor) and x.ndim == 0 else x for x in (a, b))
+    if not (isinstance(a, Tensor) and isinstance(b, Tensor)):
+        a, b = _bare(a), _bare(b)
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return a.shape == b.shape and _values(a) == _values(b) and torch.allclose(*_plain(a, b), 0, atol, True)
     if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
@@ -41,6 +51,11 @@ def same(a: object, b: object, atol: float) -> bool:
     if isinstance(a, Real) and isinstance(b, Real) and isinstance(a, bool) == isinstance(b, bool):
         return bool(a == b or abs(a - b) <= atol or (a != a and b != b))
     return type(a) is type(b) and a == b
+
+
+def _bare(value: object) -> object:
+    """A number of NumPy's, and one that comes as a tensor without axes, as Python's."""
+    return value.item() if isinstance(value, (Tensor, np.generic)) and value.ndim == 0 else value
 
 
 def _values(tensor: Tensor) -> str:
@@ -57,6 +72,7 @@ def _plain(*tensors: Tensor) -> list[Tensor]:
 
 def is_blank(attempt: object) -> bool:
     """Whether a function's body, or each of a class's, is only `...`, `pass`, a docstring, comments."""
+    attempt = written(attempt)
     if inspect.isclass(attempt):
         return all(is_blank(method) for method in vars(attempt).values() if inspect.isfunction(method))
     return inspect.isfunction(attempt) and _steps(attempt) in (_steps(lambda: None), _steps(lambda: ...))
@@ -72,36 +88,43 @@ def explain(
     results: list,
     expected: list,
     changed_input: bool,
-    as_returned: bool,
+    recorded: bool,
     atol: float,
 ) -> str:
-    """One sentence: the first of these that is true. `as_returned`: results are what was returned, and nothing else."""
-    pairs = list(_pairs(results, expected))
-    wrong = [pair for pair in pairs if not same(*pair, atol)]
-    return (
-        _raised(attempt, inputs, results)
+    """One sentence: the first of these that is true. `recorded`: the results are not what was returned."""
+    attempt = written(attempt)
+    parts = [part for part in _parts(results, expected) if not same(*part[1:], atol)]
+    pairs, wrong = [pair for _, *pair in _parts(results, expected)], [pair for _, *pair in parts]
+    if how := (
+        _raised(attempt, [] if recorded else inputs, results)
         or (inputs and _nothing_returned(attempt, results, expected, changed_input))
         or (changed_input and "Your code changes its input in place, and the result is not right.")
         or _argument_unread(attempt)
-        or _other_kind(*wrong[0])
-        or _other_shape(*wrong[0])
+    ):
+        return how
+    if recorded:
+        return _reads_the_notebook(attempt) or "What your code does is not right, nor a mistake that this check knows."
+    return (
+        _other_kind(*parts[0])
+        or _other_shape(*parts[0])
         or _other_numbers(pairs)
         or _other_places(wrong)
         or _other_order(results, expected, atol)
         or _reads_the_notebook(attempt)
         or _wrong_call(inputs, results, expected, atol)
-        or (as_returned and _wrong_item(results, expected, atol))
+        or _wrong_item(results, expected, atol)
         or "The result differs from the answer, and from the mistakes this check knows."
     )
 
 
-def _pairs(result: object, right: object) -> Iterator[tuple]:
-    """The parts of a result that are to be compared, each with the right one."""
+def _parts(result: object, right: object, *place: int) -> Iterator[tuple]:
+    """The parts of all results that are to be compared: a name, the part, the right one."""
     if _are_lists(result, right) and len(result) == len(right):
-        for one, other in zip(result, right, strict=True):
-            yield from _pairs(one, other)
+        for i, (one, other) in enumerate(zip(result, right, strict=True)):
+            yield from _parts(one, other, *place, i)
     else:
-        yield result, right
+        items = " of ".join(f"item {i}" for i in reversed(place[1:]))  # the first is the number of the call
+        yield f"I{items[1:]} of your result, counted from 0," if items else "Your result", result, right
 
 
 def _are_lists(*values: object) -> bool:
@@ -109,6 +132,8 @@ def _are_lists(*values: object) -> bool:
 
 
 # How the code is written.
+
+_DATA = (Tensor, np.ndarray, list, dict)  # a number may well be a constant
 
 
 def _raised(attempt, inputs, results) -> str | None:
@@ -141,7 +166,7 @@ def _nothing_returned(attempt, results, expected, changed_input) -> str | None:
 
 
 def _argument_unread(attempt) -> str | None:
-    read = _from_the_notebook(attempt)
+    read = _from_the_notebook(attempt, *_DATA, nn.Module, int, float, str)
     if not read:
         return None
     code = attempt.__code__
@@ -152,20 +177,16 @@ def _argument_unread(attempt) -> str | None:
 
 
 def _reads_the_notebook(attempt) -> str | None:
-    read = _from_the_notebook(attempt)
+    read = _from_the_notebook(attempt, *_DATA)
     if not read:
         return None
     return f"Your code reads `{read[0]}` of the notebook; the check has other inputs, so use the arguments."
 
 
-def _from_the_notebook(attempt) -> list[str]:
-    """The names of data (no functions, no modules) that a function takes from outside."""
+def _from_the_notebook(attempt, *kinds: type) -> list[str]:
+    """The names of data that a function takes from outside."""
     values = getattr(attempt, "__globals__", {})
-    return [name for name in sorted(_mentioned(attempt, "LOAD_GLOBAL")) if name in values and _is_data(values[name])]
-
-
-def _is_data(value: object) -> bool:
-    return isinstance(value, nn.Module) or not (callable(value) or isinstance(value, ModuleType))
+    return [name for name in sorted(_mentioned(attempt, "LOAD_GLOBAL")) if isinstance(values.get(name), kinds)]
 
 
 def _mentioned(attempt: object, *kinds: str) -> set[str]:
@@ -201,18 +222,25 @@ _HINTS = {
 }
 
 
-def _other_kind(result, right) -> str | None:
+def _other_kind(name, result, right) -> str | None:
     if _are_lists(result, right):
         comma = " Is there a comma too many?" if len(result) == 1 and isinstance(result, tuple) else ""
-        return f"A list or tuple of the length {len(right)} is wanted; yours has the length {len(result)}.{comma}"
+        return f"{name} has the length {len(result)}; a list or tuple of the length {len(right)} is wanted.{comma}"
     ours, wanted = _kind(result), _kind(right)
     if ours == wanted or (isinstance(result, Tensor) and result.ndim == 0 and wanted == "a number"):
         return None
-    shown = str(result) if isinstance(result, bool) else f"{ours}, {result!r}" if _is_short(result) else ours
-    return f"Your result is {shown}; {wanted} is wanted.{_HINTS.get((ours, wanted), '')}"
+    return f"{name} is {shown(result)}; {wanted} is wanted.{_HINTS.get((ours, wanted), '')}"
+
+
+def shown(value: object) -> str:
+    """What a value is, and itself where it is short."""
+    if isinstance(value, bool):
+        return str(value)
+    return f"{_kind(value)}, {value!r}" if _is_short(value) else _kind(value)
 
 
 def _kind(value: object) -> str:
+    value = _bare(value) if isinstance(value, np.generic) else value
     kinds = {
         Tensor: "a tensor",
         bool: "True or False",
@@ -231,21 +259,19 @@ def _kind(value: object) -> str:
     return next((kind for types, kind in kinds.items() if isinstance(value, types)), other)
 
 
-def _other_shape(result, right) -> str | None:
+def _other_shape(name, result, right) -> str | None:
     if not (isinstance(result, Tensor) and isinstance(right, Tensor)):
         return None
     ours, wanted = list(result.shape), list(right.shape)
     if ours == wanted:
         if _values(result) == _values(right):
             return None
-        return f"Your result holds {_values(result)}; {_values(right)} are wanted."
+        return f"{name} holds {_values(result)}; {_values(right)} are wanted."
     hint = ""
     if [n for n in ours if n != 1] == [n for n in wanted if n != 1]:
         missing = len(ours) < len(wanted)
         hint = " An axis of length 1 is missing; `keepdim=True` keeps it." if missing else " Mind the axes of length 1."
-    elif sorted(ours) == sorted(wanted):
-        hint = " Its axes stand in another order."
-    return f"Your result has the shape {ours}; {wanted} is wanted.{hint}"
+    return f"{name} has the shape {ours}; {wanted} is wanted.{hint}"
 
 
 def _other_numbers(pairs) -> str | None:
@@ -272,7 +298,7 @@ def _flat(value: object) -> Tensor | None:
 
 
 def _is_floating(value: object) -> bool:
-    return value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
+    return value.is_floating_point() if isinstance(value, Tensor) else not isinstance(value, Integral)
 
 
 def _nearly(a: Tensor, b: Tensor) -> bool:
@@ -342,11 +368,11 @@ def _wrong_item(results, expected, atol) -> str | None:
 
 
 def _arguments(args: tuple) -> str:
-    return f"the arguments {', '.join(map(repr, args))}" if _is_short(args) else ""
+    return f"the argument{'s' * (len(args) > 1)} {', '.join(map(repr, args))}" if _is_short(args) else ""
 
 
 def _is_short(value: object) -> bool:
     """Numbers, texts, and tuples of these, if they fit into a line."""
-    if isinstance(value, tuple):
+    if type(value) is tuple:
         return all(map(_is_short, value))
-    return isinstance(value, (int, float, str)) and len(repr(value)) <= 40
+    return type(value) in (int, float, bool, str) and len(repr(value)) <= 40

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from book_utils.workbench.files import chapter_scripts
-from book_utils.workbench.hints import Raised, explain, is_blank, same
+from book_utils.workbench.hints import Raised, explain, is_blank, same, shown
 
 
 def call(attempt: Callable, *args: object) -> object:
@@ -33,6 +33,7 @@ class Exercise:
     inputs    argument tuples to try a function on; empty where the answer is a value
     mistakes  sentence for the reader -> the wrong function or value that it describes (it may raise an error)
     run       how a function is tried on one tuple of arguments
+    recorded  whether `run` gives a record of what happened, in place of what the function returned
     atol      the largest difference between two equal numbers
     """
 
@@ -40,11 +41,13 @@ class Exercise:
     inputs: Sequence[tuple] = ()
     mistakes: Mapping[str, object] = field(default_factory=dict)
     run: Callable = call
+    recorded: bool = False
     atol: float = 1e-9
 
     def results(self, attempt: object) -> list[object]:
         """What `attempt` gives: its value on each input, `Raised` where it raises an error; or itself."""
-        return self._try(attempt)[0]
+        with _settings():
+            return self._try(attempt)[0]
 
     def judge(self, attempt: object) -> str:
         """One sentence on `attempt`. It leaves no trace: inputs are copied, random states and modes are put back."""
@@ -52,16 +55,20 @@ class Exercise:
             return "not attempted yet."
         if self.inputs and not callable(attempt):
             return (
-                f"not yet. A function is wanted, and this is {attempt!r}. Give the function's name, without calling it."
+                f"not yet. A function is wanted, and this is {shown(attempt)}. "
+                "Give the function's name, without calling it."
             )
-        with _undisturbed():
+        _ = self._expected, self._mistaken  # before the attempt, which might change what they read
+        with _settings(torch.get_default_dtype()):
             results, changed_input = self._try(attempt)
+        with _settings():
             if is_blank(attempt) and all(r is None or r is ... or isinstance(r, Raised) for r in results):
                 return "not attempted yet."
             try:
                 return self._compare(attempt, results, changed_input)
             except Exception as error:
-                return f"not yet. Your result cannot be compared with the answer ({type(error).__name__}: {error})."
+                reason = Raised.by(attempt, error)
+                return f"not yet. Your result cannot be compared with the answer ({reason.name}: {reason.text})."
 
     def _try(self, attempt: object) -> tuple[list[object], bool]:
         """The results, and whether an input was changed."""
@@ -74,7 +81,9 @@ class Exercise:
             given = deepcopy(args)
             try:
                 results.append(self.run(attempt, *given))
-            except (Exception, SystemExit) as error:
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:
                 results.append(Raised.by(attempt, error))
             changed = changed or _is_changed(given, args)
         return results, changed
@@ -87,13 +96,15 @@ class Exercise:
         for sentence, wrong in self._mistaken.items():
             if same(results, wrong, self.atol):
                 return f"not yet. {sentence}"
-        as_returned = self.run is call
-        hint = explain(attempt, self.inputs, results, self._expected, changed_input, as_returned, self.atol)
+        hint = explain(attempt, self.inputs, results, self._expected, changed_input, self.recorded, self.atol)
         return f"not yet. {hint}"
 
     @cached_property
     def _expected(self) -> list[object]:
-        return self.results(self.answer)
+        results = self.results(self.answer)
+        if any(isinstance(result, Raised) for result in results):
+            raise RuntimeError(f"the answer of this exercise fails: {results}")
+        return results
 
     @cached_property
     def _mistaken(self) -> dict[str, list[object]]:
@@ -101,15 +112,18 @@ class Exercise:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Afterwards the reader's random states, default precision and gradient mode are as before."""
-    state, precision = random.getstate(), torch.get_default_dtype()
-    try:
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            yield
-    finally:
-        random.setstate(state)
+def _settings(precision: torch.dtype = torch.float32) -> Iterator[None]:
+    """Gradients on, the CPU, and this precision; afterwards the reader's settings and random states are as before."""
+    state, before = random.getstate(), torch.get_default_dtype()
+    with torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.set_default_dtype(precision)
+        try:
+            yield
+        finally:
+            random.setstate(state)
+            torch.set_default_dtype(before)
+            if torch.get_default_device().type != "cpu":  # the attempt set another one
+                torch.set_default_device(None)
 
 
 def _is_changed(now: object, before: object) -> bool:
@@ -125,7 +139,8 @@ def find_exercise(number: str) -> Exercise:
     """The exercise with this number, say "2.1". ValueError for an unknown one."""
     for script in chapter_scripts():
         if script.stem.startswith(f"{number.partition('.')[0]:0>2}_"):
-            exercises = import_module(f"{__name__}.{script.stem[3:]}").EXERCISES
+            with _settings():  # the module's tensors are made now, if this is its first import
+                exercises = import_module(f"{__name__}.{script.stem[3:]}").EXERCISES
             if number in exercises:
                 return exercises[number]
             raise ValueError(f"no exercise {number!r}; this chapter has {', '.join(exercises)}")

@@ -321,6 +321,7 @@ EXERCISES = {
             for fails in (False, True)
         ],
         run=_try_in_eval,
+        recorded=True,
         mistakes={
             "The model stays in eval mode; give every module back the mode that it had before `eval()`.": _never_back,
             "Afterwards everything is in train mode, also what was not.": _always_train,
@@ -335,7 +336,7 @@ EXERCISES = {
                 _always_train_without_finally
             ),
             "This works on a copy; put `model` itself into eval mode.": _on_a_copy,
-            "`evaluating` is to be left out here.": _with_evaluating,
+            "The work is done without gradients; leave out `evaluating` and `no_grad`.": _with_evaluating,
             "`children()` leaves out the model itself and what lies deeper; use `modules()`.": _children_only,
             "Only the outermost module is in eval mode; `model.eval()` reaches all.": _outermost_only,
             "The result of the work is lost; return it.": _result_lost,

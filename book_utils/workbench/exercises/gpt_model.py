@@ -29,18 +29,19 @@ def _try_tie(tie, seed):
     head, table = model.out_head, model.tok_emb
     before = (head.weight, table.weight, head.weight.detach().clone(), table.weight.detach().clone())
     tie(model)
-    if model.out_head is head and model.tok_emb is table:
+    if getattr(model, "out_head", None) is head and getattr(model, "tok_emb", None) is table:
         now = (head.weight, table.weight)
         if all(w is old and torch.equal(w, kept) for w, old, kept in zip(now, before[:2], before[2:], strict=True)):
             return None
     ids = torch.arange(_TIE.vocab_size)[None]  # [1, T]
     try:
-        F.cross_entropy(model(ids)[0, :-1], ids[0, 1:]).backward()
-    except (TypeError, ValueError, RuntimeError):
-        return "the model no longer runs"
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
-    head, table = model.out_head.weight, model.tok_emb.weight
-    return [head is table, sum(p.numel() for p in model.parameters()), torch.equal(head, table)]
+        with torch.enable_grad():
+            F.cross_entropy(model(ids)[0, :-1], ids[0, 1:]).backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+        head, table = model.out_head.weight, model.tok_emb.weight
+        return [head is table, sum(p.numel() for p in model.parameters()), torch.equal(head, table)]
+    except Exception:
+        return "an embedding as head" if model._modules.get("out_head") is table else "the model cannot be trained"
 
 
 def _assign(model):
@@ -66,6 +67,10 @@ def _all_three(model):
 
 def _whole_module(model):
     model.out_head = model.tok_emb
+
+
+def _transposed(model):
+    model.out_head.weight = torch.nn.Parameter(model.tok_emb.weight.T)
 
 
 def _count(V, C, D, L, qkv_bias, tied, block=None, positions=True, norm=True, tables=None):
@@ -114,8 +119,11 @@ EXERCISES = {
         answer=_assign,
         inputs=[(1,), (2,)],
         run=_try_tie,
+        recorded=True,
         mistakes={
-            "The model is as it was: assign the Parameter to model.out_head.weight.": lambda model: model.eval(),
+            "Head and token embedding have the Parameters that they had: assign one's weight to the other.": (
+                lambda model: model.eval()
+            ),
             "The values are copied: two Parameters, equal before the step and different after it.": _copy_values,
             "The memory is shared, but there are still two Parameters with two gradients; assign the Parameter.": (
                 _share_memory
@@ -124,6 +132,9 @@ EXERCISES = {
             "Head and token embedding were both given the position table; leave pos_emb alone.": (_all_three),
             "The whole module was replaced, and an embedding cannot do the head's work; tie the weights only.": (
                 _whole_module
+            ),
+            "The model cannot be trained any more: give the head the table's Parameter, and change nothing else.": (
+                _transposed
             ),
         },
     ),

@@ -129,7 +129,7 @@ EXERCISES = {
             "This is the ratio of the variances, the other way round; take the root, and turn it over.": lambda d: (
                 d / (d - 1)
             ),
-            "// divides to a whole number, and (d - 1) // d is 0; divide with /.": lambda d: ((d - 1) // d) ** 0.5,
+            "This is 0 for every D; `//` and `int()` cut (d - 1) / d down to 0.": lambda d: ((d - 1) // d) ** 0.5,
             "The root covers d − 1 alone; put (d - 1) / d in brackets.": lambda d: (d - 1) ** 0.5 / d,
             "The root covers d alone: ** binds before /. Put (d - 1) / d in brackets.": lambda d: (d - 1) / d**0.5,
             "The wrong variance divides by D − 1, the right one by D; there is no D + 1 here.": lambda d: (

@@ -11,6 +11,12 @@ def _numbered(*shape):
     return torch.arange(torch.Size(shape).numel(), dtype=torch.float64).view(shape).sin()
 
 
+def _parts(attempt, weight):
+    """The attempt's parts; one tensor may hold all three."""
+    parts = attempt(weight)
+    return list(parts) if isinstance(parts, torch.Tensor) and parts.ndim == 3 else parts
+
+
 def _in_the_file(name, tensor):
     layer, kind = name.split(".")[-2:]
     return tensor.T if layer.startswith("c_") and kind == "weight" else tensor
@@ -42,7 +48,7 @@ EXERCISES = {
     "9.1": Exercise(
         answer=lambda w: list(w.chunk(3, dim=0)),
         inputs=[(_numbered(18, 6),), (_numbered(9, 3),)],
-        run=lambda attempt, weight: None if (parts := attempt(weight)) is None else list(parts),
+        run=_parts,
         mistakes={
             "These are columns, cut along the input axis; the outputs lie along axis 0.": lambda w: list(
                 w.chunk(3, dim=1)
@@ -177,6 +183,7 @@ EXERCISES = {
             (torch.zeros(2, 2), torch.zeros(2, 1), 1e-3),
             (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]), 0.5),
             (torch.tensor([2048.0, 1.0]), torch.tensor([2048.0 + 2**-7, 1.0]), 1e-3),
+            (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.0]), 1e-3),
         ],
         mistakes={
             "NaN passes, since no comparison with it is true; ask if all are small enough.": lambda a, b, tol: (
@@ -203,6 +210,7 @@ EXERCISES = {
             "Exactly equal is too much to ask for; two right programs round differently.": lambda a, b, tol: (
                 a.shape == b.shape and torch.equal(a, b)
             ),
+            "The answer is no for every pair, also for equal ones.": lambda a, b, tol: False,
             "A difference equal to the tolerance is within it.": lambda a, b, tol: (
                 a.shape == b.shape and ((a - b).abs() < tol).all().item()
             ),
