@@ -14,7 +14,6 @@ extensions = [
     "sphinx_design",
     "sphinx_togglebutton",
     "sphinx_copybutton",
-    "sphinxcontrib.lightbox2",
 ]
 include_patterns = ["chapters/*.ipynb", "chapters/*.md", "library/*.rst"]
 suppress_warnings = ["etoc.toctree"]  # a title in _toc.yml's parts is no page
@@ -41,7 +40,7 @@ html_theme_options = {
     "use_download_button": False,  # each chapter begins with links to its files
 }
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system
-html_scaled_image_link = False  # a click opens the picture large, on the page
+html_scaled_image_link = False  # site.js opens a picture large, on the page
 html_show_sourcelink = False
 
 

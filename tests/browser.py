@@ -15,9 +15,8 @@ from book_utils.workbench import api, build
 from book_utils.workbench.files import chapter_scripts, other_pages
 
 # CHROMIUM names another one, say Chrome's.
-CHROMIUM = os.environ.get("CHROMIUM") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
+NAMES = (os.environ.get("CHROMIUM", "chromium"), "chromium-browser", "google-chrome")
+CHROMIUM = next(filter(None, map(shutil.which, NAMES)), None)
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None,
     reason="no Chromium on the path (Debian's package is chromium): pages were not opened in a browser",

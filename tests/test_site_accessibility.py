@@ -30,6 +30,14 @@ def test_a_page_shuts_nobody_out(site, reader, page):
             assert faults(reader.tab) == {}, (scheme, size["width"])
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_figure_that_is_open_shuts_nobody_out(site, reader, scheme):
+    reader.tab.emulate_media(color_scheme=scheme)
+    reader.open(f"{site.file}/chapters/04_shortcuts.html")
+    reader.tab.locator("a.enlarge").first.click()
+    assert faults(reader.tab) == {}
+
+
 @pytest.mark.parametrize("change", ["body.style.color = '#888'", "querySelector('article img').alt = ''"])
 def test_the_look_for_faults_sees_one(site, reader, change):
     reader.open(f"{site.file}/chapters/04_shortcuts.html")

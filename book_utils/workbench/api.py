@@ -88,14 +88,13 @@ def _text(text: str) -> str:
 
 def _chapter_links(text: str) -> str:
     """Chapters of this book become links; the comma before is how another book's are cited."""
-    return re.sub(
-        r"(?<!, )\bchapter (\d+)", lambda found: f":doc:`{found[0]} </chapters/{_chapter_page(found[1])}>`", text
-    )
+    return re.sub(r"(?<!, )\bchapter (\d+)", lambda found: _chapter_link(found[0], int(found[1])), text)
 
 
 @cache
-def _chapter_page(number: str) -> str:
-    return next(script.stem for script in chapter_scripts() if script.stem.startswith(f"{number:0>2}_"))
+def _chapter_link(text: str, number: int) -> str:
+    pages = [script.stem for script in chapter_scripts() if int(script.stem[:2]) == number]
+    return f":doc:`{text} </chapters/{pages[0]}>`" if pages else text
 
 
 def modules() -> list[str]:

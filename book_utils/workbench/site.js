@@ -53,6 +53,31 @@ function labelCells() {
   }
 }
 
+// A figure opens large. The dialog is the browser's own: Esc closes it, and the focus goes back to where it was.
+function enlargeFigures() {
+  const dialog = document.createElement("dialog");
+  dialog.className = "large-figure";
+  dialog.setAttribute("aria-label", "The figure, large");
+  dialog.innerHTML = "<form method='dialog'><button>Close</button></form><div tabindex='0'><img></div>";
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close()); // beside the figure
+  document.querySelector("main").append(dialog);
+  for (const figure of document.querySelectorAll("article img")) {
+    const link = document.createElement("a");
+    link.href = figure.src;
+    link.className = "enlarge";
+    link.addEventListener("click", (event) => {
+      event.preventDefault();
+      const large = dialog.querySelector("img");
+      large.src = figure.src;
+      large.alt = figure.alt;
+      large.style.setProperty("--ratio", figure.naturalWidth / figure.naturalHeight);
+      dialog.showModal();
+    });
+    figure.replaceWith(link);
+    link.append(figure);
+  }
+}
+
 // A shape such as [B, T, D] stays on one line; longer code may break.
 function keepShortCode() {
   for (const code of document.querySelectorAll("code.literal")) {
@@ -65,6 +90,7 @@ function keepShortCode() {
 function reachScrolling() {
   for (const box of document.querySelectorAll("pre, div.math, .cell_output div")) {
     const scrolls = box.scrollWidth > box.clientWidth && getComputedStyle(box).overflowX !== "visible";
+    box.classList.toggle("scrolls", scrolls);
     if (scrolls) box.tabIndex = 0;
     else if (box.tabIndex >= 0) box.removeAttribute("tabindex");
   }
@@ -80,6 +106,7 @@ document.addEventListener("DOMContentLoaded", () => {
   emptyCorners();
   labelCells();
   keepShortCode();
+  enlargeFigures();
   reachScrolling();
   window.addEventListener("resize", reachScrolling);
 });
