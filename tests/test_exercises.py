@@ -611,6 +611,12 @@ def test_the_settings_of_an_attempt_and_those_around_a_check_change_no_answer():
     look = replace(EXERCISES["4.5"])
     assert "right" not in look.judge(_settings_off).split(".")[0] and look.judge(look.answer) == "right."
     assert torch.is_grad_enabled() and torch.get_default_device() == torch.device("cpu")
+    torch.set_default_device("meta")
+    try:
+        assert "not yet" in look.judge(_settings_off) and torch.get_default_device() == torch.device("meta")
+    finally:
+        torch.set_default_device(None)
+    assert torch.get_default_device() == torch.device("cpu")
     with pytest.raises(RuntimeError, match="the answer of this exercise fails"):
         Exercise(answer=lambda x: 1 / 0, inputs=[(1,)]).judge(len)
 

@@ -15,6 +15,7 @@ from numbers import Real
 
 import torch
 from torch import Tensor
+from torch.utils._device import DeviceContext
 
 from book_utils.workbench.files import chapter_scripts
 from book_utils.workbench.hints import Raised, explain, is_blank, same, shown
@@ -50,7 +51,7 @@ class Exercise:
             return self._try(attempt)[0]
 
     def judge(self, attempt: object) -> str:
-        """One sentence on `attempt`. It leaves no trace: inputs are copied, random states and modes are put back."""
+        """One sentence on `attempt`. It leaves no trace: inputs are copied, settings and random states are put back."""
         if attempt is ...:
             return "not attempted yet."
         if self.inputs and not callable(attempt):
@@ -115,15 +116,18 @@ class Exercise:
 def _settings(precision: torch.dtype = torch.float32) -> Iterator[None]:
     """Gradients on, the CPU, and this precision; afterwards the reader's settings and random states are as before."""
     state, before = random.getstate(), torch.get_default_dtype()
-    with torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"), torch.random.fork_rng(devices=[]):
+    devices = torch._GLOBAL_DEVICE_CONTEXT  # where set_default_device keeps what it has set
+    device = getattr(devices, "device_context", None)
+    with torch.inference_mode(False), torch.enable_grad(), DeviceContext("cpu"), torch.random.fork_rng(devices=[]):
         torch.set_default_dtype(precision)
+        devices.device_context = None
         try:
             yield
         finally:
             random.setstate(state)
             torch.set_default_dtype(before)
-            if torch.get_default_device().type != "cpu":  # the attempt set another one
-                torch.set_default_device(None)
+            torch.set_default_device(None)  # undoes the attempt's, if there is one
+            devices.device_context = device
 
 
 def _is_changed(now: object, before: object) -> bool:
