@@ -211,6 +211,7 @@ EXERCISES = {
                 a.shape == b.shape and torch.equal(a, b)
             ),
             "The answer is no for every pair, also for equal ones.": lambda a, b, tol: False,
+            "The answer is yes for every pair, also for those that differ.": lambda a, b, tol: True,
             "A difference equal to the tolerance is within it.": lambda a, b, tol: (
                 a.shape == b.shape and ((a - b).abs() < tol).all().item()
             ),
