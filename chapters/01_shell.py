@@ -28,7 +28,9 @@
 #
 # GPT-2 is a language model, published by OpenAI in 2019. A text comes to it cut into *tokens*, pieces such as a word or a part of one. Each token is written as a whole number, its *id*, and the set of all tokens is the *vocabulary*. For each place in the text, counted from 0 and called a *position*, the model answers with *logits*: one score for each token of the vocabulary that may come next.
 #
-# This book builds all that GPT-2 has around attention, a part in each chapter, and then the whole model, from ids to logits. Every result that a chapter reports is computed when the chapter is run. Run a cell with Shift+Enter, or all of them from the menu *Run*; change a value in the first cell and run all again, and everything below follows. An exercise is a cell with a gap: fill it in and run it, and it says at once whether it is right, or which known mistake it looks like.
+# This book builds all that GPT-2 has around attention, a part in each chapter, and then the whole model, from ids to logits. Every result that a chapter reports is computed when the chapter is run. On the site you read chapters that were run already. To run one yourself, download its notebook by the link at the top of its page, or open all of them with `make lab` in the book's folder.
+#
+# In a notebook, run a cell with Shift+Enter, or all of them from the menu *Run*; change a value in the first cell and run all again, and everything below follows. An exercise is a cell with a gap: fill it in and run it, and its last line, `check`, says at once whether it is right, or which known mistake it looks like. Two more helpers come from `book_utils.workbench`: `check_parameters` refuses a value in the first cell that lies outside the range given there, and `show_table` shows rows under a header.
 
 # %% tags=["parameters"]
 vocab_size: int = 16  # V, the number of token ids (2 to 1024)
@@ -177,7 +179,7 @@ for name in names:
     c = get_config(name)
     sizes = [c.vocab_size, c.context_length, c.emb_dim, c.n_heads, c.n_layers]
     rows.append([name, *sizes, c.head_dim])
-show_table(["name", "V", "C", "D", "H", "L", "D / H"], rows)
+show_table(["name", "V", "C", "D", "H", "L", "D / H"], rows, int_format=",")
 assert {get_config(name).head_dim for name in names[1:]} == {64}
 print(outcome(get_config, "gpt2-huge"))
 
@@ -201,7 +203,7 @@ print(f"from the first: V = {mixed.vocab_size}, C = {mixed.context_length}")
 # %% [markdown]
 # ## Content and place
 #
-# Now the first two stages of a GPT. Ids are mere numbers of entries in a vocabulary; the model needs a vector for each. An *embedding* is a table of vectors, and using it is looking up rows. The *token embedding* has V rows of length D. Its entries are *parameters*, also called weights: numbers that training sets. Here they are random.
+# Now the first two stages of a GPT. Ids are mere numbers of entries in a vocabulary; the model needs a vector for each. An *embedding* is a table of vectors, and using it is looking up rows. The *token embedding* has V rows of length D. Its entries are *parameters*, also called weights: numbers that training sets. Here they are random, and `.double()` makes them float64, numbers of about 16 digits, so that exact claims can be checked.
 
 # %%
 torch.manual_seed(seed)
@@ -561,7 +563,7 @@ show_table(["T", "rows in the position table", "rows read", "logits"], rows)
 #
 # ## One rate or three
 #
-# Dropout has three places in a GPT: on the sum of the embeddings (`emb`), on the attention weights, the shares by which a position gathers ([chapter 5](05_attention.ipynb), `attn`), and at the end of the branches that a block adds to its input (`shortcut`). With nothing else said, one `drop_rate` serves all three. A configuration may also set `drop_rate_emb`, `drop_rate_attn` and `drop_rate_shortcut`; each holds for its own place, and `drop_rate` for those that have none.
+# Dropout has three places in a GPT: on the sum of the embeddings (`emb`), on the attention weights, the shares by which a position gathers ([chapter 5](05_attention.ipynb), `attn`), and at the end of the branches that a block adds to its input (`shortcut`). With nothing else said, one `drop_rate` serves all three. A configuration may also set `drop_rate_emb`, `drop_rate_attn` and `drop_rate_shortcut`; each holds for its own place, and `drop_rate` for those that have none. The method `rate` of a `GPTConfig` answers with the rate that holds at a place.
 
 # %%
 one_rate = replace(cfg, drop_rate=0.1)
@@ -596,7 +598,7 @@ assert [rate for _, rate in rows] == [0.1, 0.0]
 #
 # Two modules hold what this chapter has built: [book_utils/config.py](../book_utils/config.py) the configuration with its checks and the five names, and [book_utils/shell.py](../book_utils/shell.py) the shell and its placeholders.
 #
-# `book_utils.DummyGPTModel` has the same parts under the same names, so the weights of the plain shell fit. The same operations run in the same order on the same shapes, so the logits should not merely be close but equal, number by number. PyTorch has no such class to compare with; the two formulas of this chapter serve as the reference. There the sums may run in another order, so the tolerance is 1e-12 in float64: the logits are numbers of a few units, and float64 carries about 16 digits.
+# `book_utils.DummyGPTModel` has the same parts under the same names, so the weights of the plain shell fit. The same operations run in the same order on the same shapes, so the logits should not merely be close but equal, number by number. PyTorch has no such class to compare with; the two formulas of this chapter serve as the reference. `torch.einsum` writes the second of them out: its letters name the axes, and d, which is missing after the arrow, is summed over. There the sums may run in another order, so the tolerance is 1e-12 in float64: the logits are numbers of a few units, and float64 carries about 16 digits.
 
 # %%
 from book_utils import DummyGPTModel

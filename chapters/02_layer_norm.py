@@ -32,7 +32,7 @@
 emb_dim: int = 4  # D, features per position (2 to 1024)
 offset: float = 100.0  # a constant that is added to every feature (-1e6 to 1e6)
 eps: float = 1e-5  # the small number inside the root (1e-12 to 1e-3)
-seed: int = 26  # of the random examples (0 to 4294967295)
+seed: int = 26  # of the random examples; any other will do (0 to 4294967295)
 
 # %%
 import torch
@@ -57,11 +57,11 @@ tensors = {"x": x, "mean": mean, "variance": variance}
 show_table(["tensor", "shape"], [[n, str(list(t.shape))] for n, t in tensors.items()])
 
 # %% [markdown]
-# With these two, subtract the mean and divide by the root of the variance. For one vector of D features, with the mean μ and the variance σ² of equation 3 of Ba, Kiros and Hinton,
+# With these two, subtract the mean and divide by the root of the variance. For one vector of D features, with the mean μ and the variance σ² of equation 3 of Ba, Kiros and Hinton (2016; the sources stand at the end of each chapter),
 #
 # $$\begin{aligned} \mu &= \frac{1}{D}\sum_{j=1}^{D} x_j, \\ \sigma^2 &= \frac{1}{D}\sum_{j=1}^{D}(x_j-\mu)^2, \\ \hat{x}_j &= \frac{x_j-\mu}{\sqrt{\sigma^2+\varepsilon}}. \end{aligned}$$
 #
-# What the small ε under the root is for is seen below. The code is the formula, line by line.
+# What the small ε under the root is for is seen below. The code is the formula, line by line. (`rounded` makes a list of a tensor, rounded to four decimals.)
 
 
 # %%
@@ -217,11 +217,11 @@ show_table(["input", "its variance", "variance after"], rows, format=".6g")
 #
 # When you check this yourself, take the variance of the *result*, with `unbiased=False`. Two slips give a number that seems to contradict the formula: printing the statistics of the input, and using the sample variance on the output. The second gives D / (D − 1) times the value.
 #
-# At the far end stands a vector whose features are all equal. Its variance is 0, and without ε the formula is 0 / 0.
+# At the far end stands a vector whose features are all equal. Its variance is 0, and without ε the formula is 0 / 0. The cell also looks at the way back. In training, some number at the end of the network is to be made small, and its *gradient*, its derivative by each feature, is handed back from layer to layer. Let g be such a gradient, as it arrives at the result.
 
 # %%
 flat = torch.full((emb_dim,), 7.0, dtype=torch.float64, requires_grad=True)
-g = torch.linspace(-1, 1, emb_dim, dtype=torch.float64)  # as if from a loss
+g = torch.linspace(-1, 1, emb_dim, dtype=torch.float64)  # its sum is 0
 normalize(flat).backward(g)
 print("first two features, without eps:", rounded(normalize(flat, eps=0.0))[:2])
 print("first two features, with eps:   ", rounded(normalize(flat))[:2])
@@ -230,7 +230,7 @@ print(f"the gradient is multiplied by {factor:.1f}; 1/√eps = {eps**-0.5:.1f}")
 assert normalize(flat).eq(0).all() and abs(factor * eps**0.5 - 1) < 1e-9
 
 # %% [markdown]
-# With ε the result is zero and the gradient is finite: a flat position no longer gives NaN. It is not harmless, though. Nothing but ε is left under the root there, so tiny differences between the features, and gradients on their way back (less their mean), are multiplied by 1/√ε.
+# With ε the result is zero and the gradient is finite: a flat position no longer gives NaN. It is not harmless, though. Nothing but ε is left under the root there, so tiny differences between the features are multiplied by 1/√ε. So is a gradient, less its mean: at such a vector the variance has the derivative 0, so what is left to differentiate is x − μ, times 1/√ε. (The mean of this g is 0, so nothing is taken off.)
 #
 # ## Moving all features together
 #
@@ -250,7 +250,7 @@ show_table(["normalized", *(f"feature {j}" for j in range(1, 5))], rows)
 #
 # ## Scale and shift
 #
-# A layer that could only return mean 0 and variance 1 would limit what the next layer can receive. So LayerNorm ends with two trained vectors of length D, a *scale* γ and a *shift* β, one number per feature:
+# The normalizing step can only return mean 0 and a variance below 1. LayerNorm goes on with two trained vectors of length D, a *scale* γ and a *shift* β, one number per feature, with which a layer can return other means and variances:
 #
 # $$\mathrm{LN}(x)_j = \gamma_j\,\hat{x}_j + \beta_j.$$
 
@@ -273,7 +273,7 @@ class PlainLayerNorm(nn.Module):
 
 
 # %% [markdown]
-# They start at 1 and 0, where they change nothing, and training moves them. Here they are moved by hand, to numbers such as training might leave.
+# They start at 1 and 0, where they change nothing, and training moves them. (How much they are needed is another question. In GPT-2 a linear map reads the result of each LayerNorm, and it could take over their work: the scale as a factor of its weights, the shift as a part of its bias, where it has one.) Here they are moved by hand, to numbers such as training might leave.
 
 # %%
 layer = PlainLayerNorm(emb_dim).double()

@@ -24,7 +24,7 @@
 # - build the feed-forward network D → 4D → D from its formula, with every shape, every bias and the number of its parameters;
 # - show by checks that it works on each position alone, that it needs its nonlinearity, and why it must end at width D.
 #
-# You need the product of matrices, derivatives of a function of one variable, and the shapes `[B, T, D]` of [chapter 1](01_shell.ipynb). One section uses the LayerNorm of [chapter 2](02_layer_norm.ipynb).
+# You need the product of matrices, derivatives of a function of one variable, the normal distribution with its density and its distribution function, and the shapes `[B, T, D]` of [chapter 1](01_shell.ipynb). One section uses the LayerNorm of [chapter 2](02_layer_norm.ipynb).
 #
 # Attention lets a position gather from others. What it has gathered is then transformed, at each position separately, by a small network: the *feed-forward network*, two linear maps with a nonlinear function between them, its *activation*. (A *linear map* here is x W + b, with the bias b unless it is said to have none.) In GPT-2 the activation is GELU. It comes first, since it is where the choices and the surprises are.
 
@@ -194,7 +194,7 @@ with figure(
 #
 # $$\begin{aligned} \mathrm{GELU}(x) &\approx \frac{x}{2}\,\bigl[1 + \tanh(u)\bigr], \\ u &= \sqrt{\frac{2}{\pi}}\,\bigl(x + 0.044715\,x^3\bigr). \end{aligned}$$
 #
-# The root is not arbitrary. At 0, half the bracket has the slope ½√(2/π), and Φ has the slope φ(0) = 1/√(2π); the two are the same number. The factor 0.044715 bends the curve so that it stays close to Φ further out.
+# The root is not arbitrary. At 0 the derivative of tanh is 1, so half the bracket has the slope ½√(2/π), and Φ has the slope φ(0) = 1/√(2π); the two are the same number. The factor 0.044715 is part of the approximation as the paper states it. It bends the curve so that it stays close to Φ further out; how close is measured below.
 
 
 # %%
@@ -291,7 +291,7 @@ print("nn.GELU() is the erf form, to 1e-13")
 #
 # $$\mathrm{FFN}(x) = \mathrm{GELU}(x W_1 + b_1)\,W_2 + b_2.$$
 #
-# The first map widens D features to 4D, GELU acts on each of them, the second map comes back to D. In this layout, with x on the left, $W_1$ has the shape `[D, 4D]` and $W_2$ the shape `[4D, D]`; the biases have the lengths 4D and D. This is equation 2 of Vaswani et al. with GELU where they have the maximum. The factor 4 is theirs too, and GPT-2 kept it; nothing below depends on its being 4.
+# The first map widens D features to 4D, GELU acts on each of them, the second map comes back to D. In this layout, with x on the left, $W_1$ has the shape `[D, 4D]` and $W_2$ the shape `[4D, D]`; the biases have the lengths 4D and D. This is equation 2 of Vaswani et al., the Transformer paper of 2017, with GELU where they have the maximum. The factor 4 is theirs too: their D is 512, and the middle is 2,048 wide. They give no reason for it there, and GPT-2 kept it. The shapes and the number of parameters below have it in them. The arguments do not need it: any middle width would do, as long as the second map comes back to D.
 
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
 D, wide = emb_dim, 4 * emb_dim
@@ -372,7 +372,7 @@ print(f"for D = 768, as in GPT-2 small: {8 * 768**2 + 5 * 768:,}")
 # %% [markdown]
 # ## The same matrix, stored the other way
 #
-# `nn.Linear(D, 4D)` computes x Wᵀ + b and stores its weight as `[4D, D]`, output first. The formula above, and GPT-2's own files, have `[D, 4D]` (with a leading axis of length 1). Both are the same map; between them lies a transposition.
+# `nn.Linear(D, 4D)` computes x Wᵀ + b and stores its weight as `[4D, D]`, output first. The formula above, and GPT-2's own files, have `[D, 4D]`. (In the files an axis of length 1 stands before these two. GPT-2's code has each linear map as a convolution of width 1, and that axis is its width.) Both are the same map; between them lies a transposition.
 
 # %%
 linear = nn.Linear(emb_dim, 4 * emb_dim).double().requires_grad_(False)

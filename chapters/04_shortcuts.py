@@ -117,17 +117,16 @@ identity = torch.eye(width, dtype=torch.float64)  # [D, D]
 torch.testing.assert_close(jacobian_y, identity + jacobian_f, rtol=0, atol=1e-12)
 
 # %% [markdown]
-# The table shows a corner of both: on the left the Jacobian of f, on the right that of y.
+# The tables show a corner of both: first of the Jacobian of f, then of that of y.
 
 # %%
 shown = range(min(width, 3))  # the corner that the table shows
-header = [f"{of}, input {j + 1}" for of in ("∂f", "∂y") for j in shown]
-both = torch.cat([jacobian_f[:, :3], jacobian_y[:, :3]], dim=1)
-rows = [[f"output {i + 1}", *rounded(both[i])] for i in shown]
-show_table(["", *header], rows)
+for name, matrix in [("∂f/∂x", jacobian_f), ("∂y/∂x", jacobian_y)]:
+    rows = [[f"output {i + 1}", *rounded(matrix[i, :3])] for i in shown]
+    show_table([name, *(f"input {j + 1}" for j in shown)], rows)
 
 # %% [markdown]
-# The two halves of the table differ on the diagonal, by one, and nowhere else.
+# The two tables differ on the diagonal, by one, and nowhere else.
 #
 # Now read it backwards. Let g be the gradient of some loss with respect to y. The chain rule multiplies it by the Jacobian, and the identity lets it through whole: what arrives at x is g itself, plus what came back through the branch.
 
@@ -415,7 +414,7 @@ show_table(["look", "gradient of layer 1", "of the last layer"], rows, ".2e")
 #
 # ## The product decides
 #
-# Behind the lines of the figure stands a product. Each layer multiplies the passing gradient by its Jacobian: J without shortcuts, I + J with them. How much can a matrix lengthen a vector, and how much shorten it? Its largest and its smallest *singular value* say so.
+# Behind the lines of the figure stands a product. Each layer multiplies the passing gradient by its Jacobian: J without shortcuts, I + J with them. How much can a matrix lengthen a vector, and how much shorten it? It multiplies the length of a vector by a factor that depends on the vector's direction. The largest and the smallest of these factors are its largest and its smallest *singular value*.
 
 
 # %%
@@ -533,7 +532,7 @@ show_table(header, rows, format="z.3g")
 # %% [markdown]
 # With f(x) = −x the branch cancels the identity: the direct path is there, the branch's path is its exact opposite, and nothing arrives. Near it, at −0.9, the gradient vanishes although every layer has its shortcut. With f(x) = x it doubles in each layer and explodes. Of these branches, only those that are small against the identity keep it near 1, and the more layers there are, the smaller they have to be.
 #
-# How small? Let the branches be random matrices, f(x) = s A x, with independent entries of mean 0 and variance 1 / D. In the mean square the part of g that comes back through the branch is as long as s g, and it stands at no preferred angle to g. So the mean squared length grows by the factor 1 + s² in each layer, by (1 + s²)ᴺ in N. With s = 1 it doubles each time. With s = 1/√N it stays below e, however many layers there are, and its root below √e.
+# How small? Let the branches be random matrices, f(x) = s A x, with independent entries of mean 0 and variance 1 / D. In the mean square the part of g that comes back through the branch is as long as s g, and it stands at no preferred angle to g. So the mean squared length grows by the factor 1 + s² in each layer, by (1 + s²)ᴺ in N. With s = 1 it doubles each time. With s = 1/√N it is (1 + 1/N)ᴺ. This number grows with N and has the limit e = 2.718…, so it stays below e, however many layers there are, and its root below √e.
 
 
 # %%
@@ -563,7 +562,7 @@ header = ["layers N", "s = 1", "root mean square", "s = 1/√N", "root mean squa
 show_table(header, rows, format=".3g")
 
 # %% [markdown]
-# A single draw scatters around the root of the mean square; the trend is the point. GPT-2's report says that the weights of the residual layers are scaled by 1/√N at the start of training, N being the number of those layers, and the model normalizes what each branch reads, with the LayerNorm of chapter 2. Both act on the scale of the branches. Whether a deep stack then trains is again a question for experiments.
+# A single draw scatters around the root of the mean square; the trend is the point. GPT-2's report says that the weights of the residual layers are scaled by 1/√N at the start of training, N being the number of those layers. (A GPT has two branches in each of its L blocks, attention and the feed-forward network, so they are 2L.) And the model normalizes what each branch reads, with the LayerNorm of chapter 2. Both act on the scale of the branches. Whether a deep stack then trains is again a question for experiments.
 #
 # ## Not in place
 #

@@ -52,7 +52,8 @@ check_parameters("05_attention", globals())
 # Where two ways to compute the same are compared, it is done in float64, and `assert_agree` allows a difference of 1e-12. The numbers here are well below 100, float64 carries about 16 digits, and the two ways add up the same terms in different orders.
 
 # %%
-cfg = GPTConfig(1, context_length, emb_dim, n_heads, n_layers=1)  # H must divide D
+# No ids in this chapter, so V is 1. The configuration checks that H divides D.
+cfg = GPTConfig(1, context_length, emb_dim, n_heads, n_layers=1)
 if num_tokens > context_length:
     raise ValueError(f"num_tokens = {num_tokens} > context_length = {context_length}")
 head_dim = cfg.head_dim  # D/H
@@ -119,7 +120,7 @@ for d in [2, 4, 8]:
     divided = (products / d**0.5).square().mean().item()
     assert products.mean() == 0 and variance == d  # whole numbers: no rounding
     rows.append([d, products.numel(), variance, divided])
-show_table(["d", "pairs", "variance of q·k", "of q·k / √d"], rows, format=".1f")
+show_table(["d", "pairs", "variance of q·k", "of q·k / √d"], rows, ".1f", ",")
 
 # %% [markdown]
 # The division sets the variance back to 1, whatever d is. This matters because of what the softmax does with large numbers. Take two scores that are one standard deviation apart: √d without the division, 1 with it. The slope is the derivative of the larger weight w by its own score, w (1 − w); it is what lets training move the weight.
@@ -142,7 +143,7 @@ show_table(["d", "scores", "gap", "larger weight w", "slope"], rows)
 #
 # GPT-2 learns to predict the next token. A position that could look at the tokens after it would be shown the answer. So the scores above the diagonal, those of the future, are set to −∞ *before* the softmax: e to the power −∞ is 0, and what remains is shared out among the positions that may be seen. This is the *causal mask*. Equation 1 of Vaswani et al., with the mask M written into it, is
 #
-# $$\mathrm{Attention}(Q,K,V)=\mathrm{softmax}\!\left(\frac{QK^{\top}}{\sqrt{d}}+M\right)V,$$
+# $$\begin{aligned} &\mathrm{Attention}(Q,K,V) \\ &\quad = \mathrm{softmax}\!\left(\frac{QK^{\top}}{\sqrt{d}}+M\right)V, \end{aligned}$$
 #
 # $$M_{ts}=\begin{cases}0 & s\le t\\ -\infty & s>t.\end{cases}$$
 #
@@ -370,7 +371,7 @@ for part, alone in zip(parts, (query, key, value), strict=True):
 print("one product", list(together.shape), "equals three", list(query.shape))
 
 # %% [markdown]
-# Both directions are used: to load three projections into one they are joined along the output axis, and to compare one with three it is split there. Which axis is that? In `nn.Linear` the weight is `[out, in]`, so it is axis 0. GPT-2's files store `[in, out]` (with a leading axis of length 1), so it is the last.
+# Both directions are used: to load three projections into one they are joined along the output axis, and to compare one with three it is split there. Which axis is that? In `nn.Linear` the weight is `[out, in]`, so it is axis 0. GPT-2's files store `[in, out]`, after an axis of length 1 ([chapter 3](03_feed_forward.ipynb)), so it is the last.
 
 # %%
 stored = qkv_weight.T  # as in GPT-2's files: [D, 3D]
@@ -474,7 +475,7 @@ for heads in [1, n_heads]:
     count = sum(p.numel() for p in other.parameters())
     assert count == 4 * emb_dim**2 + emb_dim
     rows.append([heads, emb_dim // heads, count])
-show_table(["heads", "features per head", "parameters"], rows)
+show_table(["heads", "features per head", "parameters"], rows, int_format=",")
 
 # %% [markdown]
 # Four matrices `[D, D]` and one bias of length D: 4D² + D, for any number of heads. [Chapter 8](08_counting.ipynb) counts the whole model this way.
@@ -621,7 +622,7 @@ for C in sorted({context_length, 1024}):
     for dtype in [torch.bool, torch.float32]:
         kibibytes = torch.ones(1, dtype=dtype).nbytes * C * C / 1024
         rows.append([C, str(dtype), kibibytes, 12 * kibibytes])
-show_table(["C", "type", "KiB a layer", "KiB in 12 layers"], rows, format=",.2f")
+show_table(["C", "type", "KiB a layer", "KiB in 12 layers"], rows, ",.2f", ",")
 
 # %% [markdown]
 # `context_length` is a capacity and nothing more. The T tokens at hand decide what is computed; a layer with room for more gives the same result. Only the mask has another size. It is part of the layer's *state dict*, the dictionary of its parameters and buffers by name, from which a layer is saved and loaded, and there it stands in the way.

@@ -24,7 +24,7 @@
 # - tell the right wiring (which part reads what, and where its result is added) from wrong ones that have the same shapes and load the same weights;
 # - name the places where dropout acts, the rate that governs each, and what `train()` and `eval()` change.
 #
-# You need [LayerNorm](02_layer_norm.ipynb), the [feed-forward network](03_feed_forward.ipynb), [shortcuts](04_shortcuts.ipynb) and [attention](05_attention.ipynb): what each does, not how. The shapes are `[B, T, D]` throughout.
+# You need [LayerNorm](02_layer_norm.ipynb), the [feed-forward network](03_feed_forward.ipynb), [shortcuts](04_shortcuts.ipynb) and [attention](05_attention.ipynb): what each does, not how. One section multiplies the Jacobians of chapter 4, and state dicts (chapter 5) carry weights from one block to another. The shapes are `[B, T, D]` throughout.
 
 # %% tags=["parameters"]
 emb_dim: int = 16  # D, features per position; n_heads divides it (8 to 64)
@@ -287,7 +287,7 @@ def count(block):
 
 
 assert count(own) - count(shared) == 2 * emb_dim
-print(f"own norms: {count(own)} parameters · one shared norm: {count(shared)}")
+print(f"own norms: {count(own):,} parameters · one shared norm: {count(shared):,}")
 print(f"difference: 2 × {emb_dim} = {2 * emb_dim}")
 
 # %% [markdown]
@@ -468,7 +468,7 @@ show_table(["silent branches, one position", "mean", "variance"], rows, "z.3f")
 #
 # $$\begin{aligned}\mathrm{Var}(x + f) = {}&\mathrm{Var}(x) + \mathrm{Var}(f)\\ &+ 2\,\mathrm{Cov}(x, f).\end{aligned}$$
 #
-# Here are the three terms for both halves of our block. Variance and covariance are taken over the features of each position, then averaged over the positions. Each entry is rounded on its own, so the last digit of a sum may look off by one.
+# The *covariance* Cov(x, f) multiplies each feature's deviation from the mean in x by that in f, and averages the products. It is positive where the two tend to be above and below their means together. Here are the three terms for both halves of our block. Variance and covariance are taken over the features of each position, then averaged over the positions. Each entry is rounded on its own, so the last digit of a sum may look off by one.
 
 
 # %%
@@ -543,6 +543,8 @@ with figure(
     ax.legend(loc="lower right")
 
 # %% [markdown]
+# (The features of the input were drawn from a distribution with variance 1. Measured at one position, around its own mean and ÷ D, the variance is (D − 1) / D on average: 15/16 for D = 16. The table scatters around that.)
+#
 # The scale of the stream depends on how many blocks it has passed. So the model has one more LayerNorm, after the last block and before the output head: [chapter 7](07_gpt_model.ipynb) calls it `final_norm`. A post-norm block needs none, since it ends with one.
 #
 # The figure shows fresh weights of PyTorch's default initialization. It says nothing of trained ones. GPT-2 started from other weights: its report scales the weights of the residual layers (those that write to the stream) at initialization by 1/√N, with N their number, to account for what piles up along the stream. The classes of this book do not; weights that are loaded replace the initial ones anyway.
@@ -696,7 +698,7 @@ assert torch.equal(*results)
 print("equal to the last bit in train mode")
 
 # %% [markdown]
-# Two versions by one hand could share a mistake. PyTorch has a block of its own, `nn.TransformerEncoderLayer`. By default it is another function: post-norm, ReLU, no causal mask, and dropout. With `norm_first=True`, GELU's tanh form, a causal mask and no dropout it should be ours. The activation is handed over as a function: given an `nn.GELU` module, PyTorch's shortened computation for eval mode without gradients would take the erf form, whatever the module says.
+# Two versions by one hand could share a mistake. PyTorch has a block of its own, `nn.TransformerEncoderLayer`. By default it is another function: post-norm, ReLU, no causal mask, and dropout. With `norm_first=True`, GELU's tanh form, a causal mask and no dropout it should be ours. The activation is handed over as a function: given an `nn.GELU` module, PyTorch's shortened computation for eval mode without gradients may take the erf form, whatever the module says; [chapter 9](09_parity.ipynb) shows it.
 
 # %%
 reference = nn.TransformerEncoderLayer(

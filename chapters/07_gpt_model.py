@@ -309,7 +309,7 @@ for kept in (nn.Sequential(*deepcopy(blocks)), nn.ModuleList(deepcopy(blocks)), 
     reached = holder.trf_blocks[0].norm1.scale.dtype == torch.float64
     rows.append([kind, count(holder), len(holder.state_dict()), reached])
 header = ["blocks kept in", "parameters", "entries of the state dict"]
-show_table([*header, "reached by .double()"], rows)
+show_table([*header, "reached by .double()"], rows, int_format=",")
 assert rows[0][1:] == rows[1][1:] and rows[2][1:] == [0, 0, False]
 
 # %% [markdown]
@@ -405,15 +405,19 @@ assert_same(copied(ids), tied(ids))
 print("copied and tied: the same logits")
 
 # %% [markdown]
-# The logits of the tied model are products with the rows of the embedding. They are also larger than those of the untied model; the reason is given at the end of this section.
+# The logits of the tied model are products with the rows of the embedding. They are also larger than those of the untied model; the reason is given at the end of this section. There the last two columns are needed: the standard deviation without the logits of a position's own id, the one that stands there in the input, and the mean of these own logits.
 
 # %%
 features = route(tied, ids)["final norm"]  # [B, T, D]
 assert_same(tied(ids), features @ tied.tok_emb.weight.T)  # [B, T, V]
+own = F.one_hot(ids, vocab_size).bool()  # [B, T, V]: True at the input's own id
 rows = []
 for name, model in [("untied", untied), ("copied", copied), ("tied", tied)]:
-    rows.append([name, model(ids).std(unbiased=False).item()])
-show_table(["model", "standard deviation of the logits"], rows, ".2f")
+    z = model(ids)  # [B, T, V]
+    spreads = [part.std(unbiased=False).item() for part in (z, z[~own])]
+    rows.append([name, *spreads, z[own].mean().item()])
+header = ["standard deviation of logits", "without own ids", "mean of own"]
+show_table(["model", *header], rows, "z.2f")
 
 # %% [markdown]
 # No forward pass can tell the copy from the tie. One step of training can.
@@ -439,7 +443,8 @@ for name, model in [("untied", untied), ("copied", copied), ("tied", tied)]:
     after = stepped[name] = after_one_step(model)
     table, head = after.tok_emb.weight, after.out_head.weight
     rows.append([name, head is table, count(after), (head - table).abs().max().item()])
-show_table(["model", "one Parameter?", "parameters", "largest difference"], rows)
+header = ["model", "one Parameter?", "parameters", "largest difference"]
+show_table(header, rows, int_format=",")
 assert rows[1][3] > 0 and rows[2][3] == 0
 assert count(untied) - count(tied) == vocab_size * emb_dim
 
@@ -458,7 +463,7 @@ print("the tied gradient is the sum of the two")
 #
 # There is a third thing that is taken for tying: *subtracting*. Upstream's code prints the number of parameters minus V·D, which is how many the model would have if it were tied. The model keeps two tables, trains two, and stores two. In the table above only the row "tied" has really fewer. Counting that way is a fair estimate as long as it is called one.
 #
-# Tying also changes the start, as the standard deviations above say. `nn.Embedding` draws its values with standard deviation 1, `nn.Linear` from the range ±1/√D. After the final LayerNorm the D features have a mean square near 1, so a logit, a sum of D products, spreads by about √D with the one table and by about 1/√3 with the other, for many features and as long as the row has nothing to do with them. GPT-2 draws its token table with standard deviation 0.02, and a tied model that is to be trained should do something of the kind. The final form leaves the initial values to its user.
+# Tying also changes the start, as the standard deviations above say. `nn.Embedding` draws its values with standard deviation 1, `nn.Linear` from the range ±1/√D. After the final LayerNorm the D features have a mean square near 1, so a logit, a sum of D products, spreads by about √D with the one table and by about 1/√3 with the other (numbers spread evenly from −a to a have the variance a²/3), for many features and as long as the row has nothing to do with them. In the tied model one row has: the features contain the row of the position's own token, which the shortcuts have carried to the end, and the product of the row with itself is large. That is why the tied model's first number lies above the second, which √D is to be compared with. GPT-2 draws its token table with standard deviation 0.02, and a tied model that is to be trained should do something of the kind. The final form leaves the initial values to its user.
 #
 # ## How many parameters?
 #
@@ -477,7 +482,7 @@ def formula(cfg):
 
 
 cfg_tied = replace(cfg, tie_weights=True)
-print("by formula:", formula(cfg), "untied,", formula(cfg_tied), "tied")
+print(f"by formula: {formula(cfg):,} untied, {formula(cfg_tied):,} tied")
 assert formula(cfg) == count(untied) and formula(cfg_tied) == count(tied)
 assert formula(odd) == count(uneven)
 assert formula(get_config("tiny")) == 7264  # whatever the parameters of this chapter
@@ -525,7 +530,7 @@ for name in ("qk.weight", "mask", "loose"):
     rows.append([name, tensor.numel(), name in trained, name in stored, cast])
 assert [row[2:] for row in rows] == [[True] * 3, [False, True, True], [False] * 3]
 header = ["tensor", "numbers", "trained, counted", "in the state dict"]
-show_table([*header, "reached by .double()"], rows)
+show_table([*header, "reached by .double()"], rows, int_format=",")
 
 # %% [markdown]
 # A buffer is not trained and not counted. It still goes where the module goes, to another type or another device. The loose tensor stays behind, and a forward pass that used it on another device would fail. (With `register_buffer(..., persistent=False)` a buffer also stays out of the state dict.)
@@ -708,7 +713,7 @@ else:
 # %% [markdown]
 # `torch.nn` has no class for a whole GPT to compare with. The blocks were compared in their own chapters; [chapter 9](09_parity.ipynb) compares the whole model with other implementations, stage by stage.
 #
-# What has been shown is that the sizes fit, that no logit depends on a later id, and that the parts are wired as described. The weights are random numbers. The logits of such a model say nothing about language, and the id with the largest score means nothing yet.
+# What has been shown is that the sizes fit, that no logit depends on a later id, and that the plain class and the final form compute the same. These two are by one author and use one and the same block, so their agreement is a narrow result. A reference from outside comes with chapter 9. The weights are random numbers. The logits of such a model say nothing about language, and the id with the largest score means nothing yet.
 #
 # ## When it goes wrong
 #
@@ -831,7 +836,7 @@ check("7.4", count_parameters)
 # return tables + n_layers * block + 2 * emb_dim
 # ```
 #
-# On paper: 2 · 20 · 8 + 10 · 8 + (12 · 64 + 80) + 16 = 1264. Tied, one table of 20 · 8 = 160 goes, and 1104 remain.
+# On paper: 2 · 20 · 8 + 10 · 8 + (12 · 64 + 80) + 16 = 1,264. Tied, one table of 20 · 8 = 160 goes, and 1,104 remain.
 #
 # ::::
 #
