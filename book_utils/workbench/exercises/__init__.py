@@ -15,7 +15,6 @@ from numbers import Real
 
 import torch
 from torch import Tensor
-from torch.utils._device import DeviceContext
 
 from book_utils.workbench.files import chapter_scripts
 from book_utils.workbench.hints import Raised, explain, is_blank, same, shown
@@ -115,19 +114,16 @@ class Exercise:
 @contextmanager
 def _settings(precision: torch.dtype = torch.float32) -> Iterator[None]:
     """Gradients on, the CPU, and this precision; afterwards the reader's settings and random states are as before."""
-    state, before = random.getstate(), torch.get_default_dtype()
-    devices = torch._GLOBAL_DEVICE_CONTEXT  # where set_default_device keeps what it has set
-    device = getattr(devices, "device_context", None)
-    with torch.inference_mode(False), torch.enable_grad(), DeviceContext("cpu"), torch.random.fork_rng(devices=[]):
-        torch.set_default_dtype(precision)
-        devices.device_context = None
-        try:
+    state, before, device = random.getstate(), torch.get_default_dtype(), torch.get_default_device()
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), torch.device("cpu"), torch.random.fork_rng(devices=[]):
+            torch.set_default_dtype(precision)
             yield
-        finally:
-            random.setstate(state)
-            torch.set_default_dtype(before)
-            torch.set_default_device(None)  # undoes the attempt's, if there is one
-            devices.device_context = device
+    finally:
+        random.setstate(state)
+        torch.set_default_dtype(before)
+        if torch.get_default_device() != device:
+            torch.set_default_device(device)
 
 
 def _is_changed(now: object, before: object) -> bool:
