@@ -727,7 +727,10 @@ assert all(row[1] for row in rows) and all(row[2] > 0 for row in rows[1:])
 def with_second_at(gap):
     """A copy in which the second id of row 0 stands `gap` above the first."""
     copy, seen = deepcopy(model), []
-    keep = lambda module, inputs, output: seen.append(output)  # noqa: E731 - what a hook is given
+
+    def keep(module, inputs, output):  # what a hook is given
+        seen.append(output)
+
     hook = copy.final_norm.register_forward_hook(keep)
     z = copy(window)[0, -1]  # [V]
     hook.remove()
