@@ -3,13 +3,12 @@
 It is written as SVG by hand, and not drawn as the chapters' figures are, since its texts are links.
 """
 
-import re
 from collections.abc import Iterable
 from html import escape
 from textwrap import wrap
 
 from book_utils.workbench.figures import COLORS
-from book_utils.workbench.files import chapter_scripts
+from book_utils.workbench.files import chapter_scripts, chapter_title
 
 NAME = "map"  # figures/map.svg is the map without links: a picture inside a page cannot be clicked
 WIDTH, HEIGHT = 360, 752  # as wide as a phone, so that the text keeps its size
@@ -63,8 +62,7 @@ def draw(link: str | None = None) -> str:
 def _chapters(link: str | None) -> Iterable[str]:
     for number, x, y, width, height in BOXES:
         script = chapter_scripts()[number - 1]
-        title = re.search(r"^# # (.+)$", script.read_text("utf-8"), re.MULTILINE)[1]
-        drawn = _box("box", x, y, width, height) + _text(x, y, title, int(width / LETTER))
+        drawn = _box("box", x, y, width, height) + _text(x, y, chapter_title(script), int(width / LETTER))
         yield f'<a href="{link.format(script.stem)}">{drawn}</a>' if link else drawn
 
 

@@ -1,5 +1,6 @@
 """Where the book's files are."""
 
+import re
 from pathlib import Path
 
 import yaml
@@ -10,6 +11,11 @@ ROOT = Path(__file__).resolve().parents[2]
 def chapter_scripts(root: Path = ROOT) -> list[Path]:
     """The chapters' scripts, in the order of `_toc.yml`, the one list of chapters."""
     return [root / f"{page}.py" for page in _pages(root) if page.name[0].isdigit()]
+
+
+def chapter_title(script: Path) -> str:
+    """The title of a chapter with its number, "2 · Layer normalization"."""
+    return re.search(r"^# # (.+)$", script.read_text("utf-8"), re.MULTILINE)[1]
 
 
 def other_pages(root: Path = ROOT) -> list[Path]:

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from book_utils.workbench.files import chapter_scripts
+from book_utils.workbench.files import chapter_scripts, chapter_title
 
 HEADING = "## When it goes wrong"
 INTRODUCTION = (
@@ -15,12 +15,10 @@ INTRODUCTION = (
 
 def gather() -> str:
     """The page as Markdown: a section for each chapter, with the chapter's own table."""
-    sections = [f"## [{_title(script)}]({script.stem}.ipynb)\n\n{_table(script)}\n" for script in chapter_scripts()]
+    sections = [
+        f"## [{chapter_title(script)}]({script.stem}.ipynb)\n\n{_table(script)}\n" for script in chapter_scripts()
+    ]
     return "\n".join([INTRODUCTION, *sections])
-
-
-def _title(script: Path) -> str:
-    return re.search(r"^# # (.+)$", script.read_text("utf-8"), re.MULTILINE)[1]
 
 
 def _table(script: Path) -> str:
