@@ -11,6 +11,7 @@ _HOME = {
     "figure": "figures",
     "diagram": "diagrams",
     "explore_gradients": "explorer",
+    "publish": "results",
     "show_table": "tables",
     "rounded": "tables",
     "get_tokenizer": "tokenizers",
