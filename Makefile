@@ -29,6 +29,12 @@ site: $(INSTALLED) ## build the site from the committed outputs, in seconds
 chapters: $(INSTALLED) ## for maintainers: execute every chapter and replace the committed notebooks and figures
 	@$(IN_VENV) -m book_utils chapters
 
+rerun: $(INSTALLED) ## run a chapter with other parameters: make rerun CHAPTER=04_shortcuts ARGS="-p depth 24"
+	@$(IN_VENV) -m book_utils rerun $(CHAPTER) $(ARGS)
+
+sweep: $(INSTALLED) ## run a chapter with many parameters: make sweep FILE=chapters/04_shortcuts.sweep.yml
+	@$(IN_VENV) -m book_utils sweep "$(FILE)" $(ARGS)
+
 lint: $(INSTALLED) ## for maintainers: check the code's form and the pairs
 	@$(IN_VENV) -m ruff check .
 	@$(IN_VENV) -m ruff format --check .
@@ -37,7 +43,7 @@ lint: $(INSTALLED) ## for maintainers: check the code's form and the pairs
 clean: ## remove all that these commands made: .venv/, _build/ and caches
 	rm -rf _build .venv .pytest_cache .hypothesis .ruff_cache chapters/.ruff_cache chapters/.ipynb_checkpoints
 
-.PHONY: help book lab test site chapters lint clean
+.PHONY: help book lab test site rerun sweep chapters lint clean
 
 # The virtual environment: made once, and again only when what it holds is asked for differently.
 $(INSTALLED): requirements.txt tests/peers.txt pyproject.toml

@@ -12,6 +12,7 @@ _HOME = {
     "diagram": "diagrams",
     "explore_gradients": "explorer",
     "publish": "results",
+    "show_sweep": "sweep_figure",
     "show_table": "tables",
     "rounded": "tables",
     "get_tokenizer": "tokenizers",

@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from book_utils._files import write_whole
 from book_utils.workbench import api, chapter_map, troubleshooting
 from book_utils.workbench.execute import Failure, execute_chapters
-from book_utils.workbench.files import ROOT, chapter_scripts, other_pages
+from book_utils.workbench.files import ROOT, chapter_scripts, other_pages, shown
 from book_utils.workbench.pairs import differences, has_newer_edits
 
 BUILD = ROOT / "_build"
@@ -40,7 +40,7 @@ def build_book(timeout: int) -> None:
     failures = execute_chapters(_select(()), source / "chapters", source / "figures", timeout, click.echo)
     _stop_at(failures, source / "chapters")
     _build_site(source)
-    click.echo(f"\nTo read the book, open {_shown(BUILD / 'html' / 'index.html')} in a browser.")
+    click.echo(f"\nTo read the book, open {shown(BUILD / 'html' / 'index.html')} in a browser.")
     click.echo("To run it, type `make lab`: JupyterLab opens the chapters.")
 
 
@@ -52,11 +52,11 @@ def build_site() -> None:
     for script in _select(()):
         notebook = script.with_suffix(".ipynb")
         if not notebook.exists():
-            raise click.ClickException(f"{_shown(notebook)} is missing; `make chapters` makes it")
+            raise click.ClickException(f"{shown(notebook)} is missing; `make chapters` makes it")
         shutil.copy(notebook, source / "chapters")
     shutil.copytree(ROOT / "figures", source / "figures")
     _build_site(source)
-    click.echo(f"\nTo read the book, open {_shown(BUILD / 'html' / 'index.html')} in a browser.")
+    click.echo(f"\nTo read the book, open {shown(BUILD / 'html' / 'index.html')} in a browser.")
 
 
 @_alone()
@@ -88,7 +88,7 @@ def _keep(committed: Path, text: str) -> None:
     """Write what a run gave, where it is new."""
     if not committed.exists() or committed.read_text("utf-8") != text:
         write_whole(committed, text)
-        click.echo(f"wrote {_shown(committed)}")
+        click.echo(f"wrote {shown(committed)}")
 
 
 def _fresh_folder(name: str) -> Path:
@@ -105,13 +105,13 @@ def _select(names: tuple[str, ...]) -> list[Path]:
     chosen = [scripts[name] for name in names or scripts]
     for script in chosen:
         if not script.exists():
-            raise click.ClickException(f"_toc.yml lists {_shown(script)}, which does not exist")
+            raise click.ClickException(f"_toc.yml lists {shown(script)}, which does not exist")
     return chosen
 
 
 def _stop_at(failures: list[Failure], folder: Path) -> None:
     if failures:
-        lines = [*map(str, failures), f"As far as they came, the notebooks are in {_shown(folder)}."]
+        lines = [*map(str, failures), f"As far as they came, the notebooks are in {shown(folder)}."]
         raise click.ClickException("\n".join(lines))
 
 
@@ -141,7 +141,3 @@ def _build_site(source: Path) -> None:
     write_whole(new / "index.html", f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={HOME}">\n')
     shutil.rmtree(html, ignore_errors=True)  # the old site stays until the new one is whole
     new.rename(html)
-
-
-def _shown(path: Path) -> str:
-    return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)

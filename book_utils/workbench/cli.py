@@ -13,7 +13,20 @@ CELL_LIMIT = click.option(
 )
 
 
-@click.group()
+class Book(click.Group):
+    """What may end any command, Ctrl-C or the disk, is one line and a status of its own."""
+
+    def invoke(self, context):
+        try:
+            return super().invoke(context)
+        except KeyboardInterrupt:
+            click.echo("interrupted", err=True)
+            context.exit(130)
+        except OSError as error:
+            raise click.ClickException(str(error)) from None
+
+
+@click.group(cls=Book)
 def main():
     """Build, check and rerun the book."""
 
@@ -60,6 +73,89 @@ def pairs():
     from book_utils.workbench.build import check_pairs
 
     check_pairs()
+
+
+@main.command()
+@click.argument("chapter", required=False)
+def parameters(chapter):
+    """List the parameters of CHAPTER, or of all chapters, and the results that are published.
+
+    CHAPTER is a name such as 04_shortcuts.
+    """
+    from book_utils.workbench.commands import list_parameters
+
+    try:
+        list_parameters(chapter)
+    except ValueError as error:
+        _stop(error)
+
+
+@main.command()
+@click.argument("chapter")
+@click.option("-p", "--parameter", "given", type=(str, str), multiple=True, metavar="NAME VALUE", help="-p depth 24")
+@click.option("-r", "--raw", type=(str, str), multiple=True, metavar="NAME TEXT", help="A text, also None.")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="The notebook to write.  [default: in runs/, named after the run]"
+)
+@click.option("--replace", is_flag=True, help="Write over a run that exists.")
+@click.option("--html", is_flag=True, help="Also write the run as a page with the look of the site.")
+@CELL_LIMIT
+@click.pass_context
+def rerun(context, chapter, given, raw, output, replace, html, timeout):
+    """Run CHAPTER with other parameters, and keep the run as a notebook in runs/.
+
+    CHAPTER is a name such as 04_shortcuts. A value is written as in Python, a text without quotes: -p depth 24
+    -p use_shortcut false. It is checked before anything runs; `python -m book_utils parameters CHAPTER` tells what is
+    possible. The committed chapter is not touched. A run that fails is kept as far as it came, with the cell marked
+    where it ended.
+
+    Exit status: 0 done, 1 the run cannot be written there, 2 a wrong command or parameter, 3 a cell failed, 4 a cell
+    ran longer than --timeout, 5 the kernel died, 130 interrupted.
+    """
+    from book_utils.workbench.commands import make_rerun
+
+    try:
+        status = make_rerun(chapter, given, raw, output, replace, html, timeout)
+    except (ValueError, TypeError) as error:
+        _stop(error)
+    context.exit(status)
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://HOST:PORT.  [default: this machine]")
+@click.option("--workers", type=click.IntRange(min=1), help="Runs at once, here.  [default: as many as cores]")
+@click.option("--output", type=click.Path(path_type=Path), help="The folder to write.  [default: in runs/, as FILE]")
+@CELL_LIMIT
+@click.pass_context
+def sweep(context, file, scheduler, workers, output, timeout):
+    """Run a chapter with many parameters, several runs at a time, and gather the results.
+
+    FILE is a YAML file; a short one:
+
+    \b
+        chapter: 04_shortcuts
+        grid:                       # every combination
+          depth: [2, 4, 8]
+          use_shortcut: [false, true]
+        figure: {x: depth, y: first_gradient, hue: use_shortcut}
+
+    In place of `grid:`, `runs:` lists the parameters of each run. `figure:` may be left out, and so may its hue.
+
+    A folder in runs/ gets a notebook for each run, the table results.csv (and results.parquet, where pyarrow is
+    installed), and figure.svg. A run that fails is recorded, and the rest go on. Started again, the command makes only
+    the runs that are missing, failed, or of another text of the chapter.
+
+    Exit status: 0 every run is complete, 1 the folder cannot be written, or the scheduler is not there or went away,
+    2 a wrong file or command, 3 some runs failed (the table says which), 130 interrupted.
+    """
+    from book_utils.workbench.commands import make_sweep
+
+    try:
+        status = make_sweep(file, scheduler, workers, output, timeout)
+    except (ValueError, TypeError) as error:
+        _stop(error)
+    context.exit(status)
 
 
 @main.command()

@@ -1,32 +1,60 @@
-"""Execute chapters, each in a fresh kernel, several at a time."""
+"""Execute notebooks, each in a fresh kernel of the Python that runs this, several at a time."""
 
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from ipykernel.kernelspec import get_kernel_dict
+from jupyter_client import AsyncKernelManager
+from jupyter_client.kernelspec import KernelSpec
 from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat import NotebookNode
 
 from book_utils.workbench.pairs import read_source, write_notebook
 
+# How a run can fail, and the exit status that says so.
+EXIT = {"cell error": 3, "time-out": 4, "dead kernel": 5, "interrupted": 130}
+
 
 @dataclass(frozen=True)
 class Failure:
-    """A chapter that did not run to its end."""
+    """A notebook that did not run to its end."""
 
-    chapter: str
+    notebook: str
+    kind: str  # a key of EXIT
     cell: int  # counted from 1, over all cells; 0 where no cell was reached
     first_line: str  # of that cell
     error: str
 
     def __str__(self) -> str:
-        return f"{self.chapter}, cell {self.cell} ({self.first_line}): {self.error}"
+        place = f", cell {self.cell} ({self.first_line})" if self.cell else ""
+        return f"{self.notebook}{place}: {self.error}"
+
+
+class CurrentPython(AsyncKernelManager):
+    """Starts this Python, whatever kernels are installed under its name."""
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        return KernelSpec(**get_kernel_dict())
+
+
+def execute(notebook: NotebookNode, name: str, folder: Path, timeout: int, environment: Mapping) -> Failure | None:
+    """Execute `notebook` in place, as far as it comes, and return what ended it too early. Ctrl-C is a failure, too.
+
+    name         of the notebook, in messages
+    folder       where its kernel runs
+    timeout      seconds that one cell may take
+    environment  variables of the kernel, beside the ones of this process
+    """
+    return _to_its_end(_execute_one(notebook, name, folder, timeout, environment))
 
 
 def execute_chapters(
@@ -41,17 +69,27 @@ def execute_chapters(
     """
     folder.mkdir(parents=True, exist_ok=True)
     figures.mkdir(parents=True, exist_ok=True)
-    # In a thread of its own: in the main thread every nbclient would put its own handler on Ctrl-C, each for its own
-    # kernel alone. Here one interruption cancels all, and each client shuts its kernel down on the way out.
+    return _to_its_end(_execute_all(scripts, folder, figures, timeout, report))
+
+
+def _to_its_end(work: Coroutine) -> object:
+    """Run `work` in a thread of its own.
+
+    In the main thread every nbclient would put its own handler on Ctrl-C, each for its own kernel alone. Here one
+    interruption cancels all, and each client shuts its kernel down on the way out.
+    """
     loop = asyncio.new_event_loop()
-    task = loop.create_task(_execute_all(scripts, folder, figures, timeout, report))
+    task = loop.create_task(work)
     with closing(loop), ThreadPoolExecutor(max_workers=1) as thread:
         result = thread.submit(loop.run_until_complete, task)
         try:
             return result.result()
         except KeyboardInterrupt:
             loop.call_soon_threadsafe(task.cancel)
-            raise
+            try:
+                return result.result()
+            except asyncio.CancelledError:
+                raise KeyboardInterrupt from None
 
 
 async def _execute_all(scripts, folder, figures, timeout, report) -> list[Failure]:
@@ -62,7 +100,12 @@ async def _execute_all(scripts, folder, figures, timeout, report) -> list[Failur
         nonlocal done
         async with free:
             start = time.monotonic()
-            failure = await _execute_one(script, folder, figures, timeout)
+            notebook = read_source(script)
+            environment = {"BOOK_FIGURES": str(figures)}
+            try:
+                failure = await _execute_one(notebook, f"{script.stem}.ipynb", folder, timeout, environment)
+            finally:
+                write_notebook(notebook, folder / f"{script.stem}.ipynb")
         done += 1
         verdict = "FAILED" if failure else "done"
         report(f"[{done}/{len(scripts)}] {script.stem}: {verdict}, {time.monotonic() - start:.0f} s")
@@ -73,37 +116,35 @@ async def _execute_all(scripts, folder, figures, timeout, report) -> list[Failur
     return [run.result() for run in runs if run.result()]
 
 
-async def _execute_one(script: Path, folder: Path, figures: Path, timeout: int) -> Failure | None:
-    notebook = read_source(script)
+async def _execute_one(notebook, name, folder, timeout, environment) -> Failure | None:
     reached = 0
 
     def note_cell(cell: NotebookNode, cell_index: int) -> None:
         nonlocal reached
         reached = cell_index + 1
 
+    def failure(kind: str, error: str) -> Failure:
+        lines = notebook.cells[reached - 1].source.splitlines() if reached else []
+        return Failure(name, kind, reached, lines[0] if lines else "", error)
+
     client = NotebookClient(
         notebook,
         timeout=timeout,
         resources={"metadata": {"path": str(folder)}},
+        kernel_manager_class=CurrentPython,
         on_cell_start=note_cell,
         coalesce_streams=True,  # a busy machine cuts what a cell prints into pieces
         extra_arguments=["--IPKernelApp.log_level=50"],  # a kernel warns of its transport, and complains when stopped
     )
     try:
-        # IPYTHONDIR: not the reader's own IPython settings, which can change what a cell prints
-        own = {"BOOK_FIGURES": str(figures), "IPYTHONDIR": str(folder / ".ipython")}
-        await client.async_execute(env={**os.environ, **own})
+        with TemporaryDirectory() as own:  # not the reader's IPython settings, which can change what a cell prints
+            await client.async_execute(env={**os.environ, "IPYTHONDIR": own, **environment})
     except CellExecutionError as error:
-        return _failure(script, notebook, reached, f"{error.ename}: {error.evalue}")
+        return failure("cell error", f"{error.ename}: {error.evalue}")
     except CellTimeoutError:
-        return _failure(script, notebook, reached, f"it ran longer than its limit of {timeout} s")
-    except DeadKernelError:
-        return _failure(script, notebook, reached, "the kernel died")
-    finally:
-        write_notebook(notebook, folder / f"{script.stem}.ipynb")
+        return failure("time-out", f"it ran longer than its limit of {timeout} s")
+    except RuntimeError as error:  # DeadKernelError is one
+        return failure("dead kernel", "the kernel died" if reached else f"the kernel did not start: {error}")
+    except asyncio.CancelledError:
+        return failure("interrupted", "interrupted")
     return None
-
-
-def _failure(script: Path, notebook: NotebookNode, reached: int, error: str) -> Failure:
-    lines = notebook.cells[reached - 1].source.splitlines() if reached else []
-    return Failure(f"{script.stem}.ipynb", reached, lines[0] if lines else "", error)

@@ -87,6 +87,7 @@ def figure(
     data: Mapping[str, object],
     size: tuple[float, float] | None = None,
     tolerance: float = 0.0,
+    folder: Path | None = None,
     **subplots,
 ):
     """Draw inside the block, on the axes it yields; at its end the figure is shown with its words, and kept.
@@ -101,6 +102,7 @@ def figure(
     size       width and height in inches
     tolerance  how far the numbers of `data` may be off on another machine (those of a training); 0 for figures whose
                numbers and words are the same everywhere
+    folder     where to keep it; None: where BOOK_FIGURES says, if it does
     subplots   as for matplotlib's Figure.subplots, say ncols=2, sharey=True
     """
     with mpl.rc_context():
@@ -113,7 +115,7 @@ def figure(
         fig.savefig(png, format="png", bbox_inches="tight", metadata={"Software": None}, dpi=PNG_DPI)
     lines = [line.rstrip() for line in svg.getvalue().splitlines()]  # matplotlib ends some lines with a space
     drawing = Drawing("\n".join(lines) + "\n", png.getvalue(), alt)
-    if folder := os.environ.get("BOOK_FIGURES"):
+    if folder := folder or os.environ.get("BOOK_FIGURES"):
         beside = {"alt": alt, "words": list(words), "data": {key: _plain(value) for key, value in data.items()}}
         beside |= {"tolerance": tolerance} if tolerance else {}
         write_whole(Path(folder) / f"{name}.svg", drawing.svg)

@@ -1,5 +1,6 @@
 """A chapter is a pair: the script, which is the source, and the notebook, which adds the outputs."""
 
+import json
 from hashlib import sha256
 from pathlib import Path
 
@@ -70,6 +71,10 @@ def leave_out_the_machine(notebook: NotebookNode | dict) -> None:
 
 
 def write_notebook(notebook: NotebookNode, path: Path) -> None:
-    """Write a notebook in the form that is committed."""
+    """Write a notebook in the form that is committed. Its JSON is strict: what is not a number becomes a text."""
     leave_out_the_machine(notebook)
-    write_whole(path, nbformat.writes(notebook) + "\n")
+    write_whole(path, nbformat.writes(_strict(notebook)) + "\n")
+
+
+def _strict(notebook: NotebookNode) -> NotebookNode:
+    return nbformat.from_dict(json.loads(json.dumps(notebook), parse_constant=str))

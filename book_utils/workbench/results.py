@@ -2,15 +2,17 @@
 
 A published result stands in an output of the type `application/vnd.assembling-gpt.results+json`:
 
-    {"results": {"first_gradient": 0.0002}, "meanings": {"first_gradient": "mean absolute gradient of layer 1"}}
+    {"results": [{"name": "first_gradient", "value": 0.0002, "meaning": "mean absolute gradient of layer 1"}, …]}
 
 A result is a whole number, a floating-point number, a text, true or false. Floats have six significant digits, since
 what follows differs between processors. A number that is not finite is null: JSON has no other word for it.
 """
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from book_utils._tables import Table
 
@@ -36,8 +38,8 @@ class Results:
         return Table(["result", "value", "meaning"], rows)
 
     def _repr_mimebundle_(self, **_) -> dict:
-        data = {"results": self.values, "meanings": self.meanings}
-        return {MIME: data, "text/html": self._table()._repr_html_(), "text/plain": repr(self)}
+        items = [{"name": name, "value": value, "meaning": self.meanings[name]} for name, value in self.values.items()]
+        return {MIME: {"results": items}, "text/html": self._table()._repr_html_(), "text/plain": repr(self)}
 
     def __repr__(self) -> str:
         return repr(self._table())
@@ -54,15 +56,22 @@ def publish(rows: Sequence[tuple[str, object, str]]) -> None:
     display(Results(rows))
 
 
-def published(notebook: Mapping) -> dict:
-    """What a notebook published, `{"results": …, "meanings": …}`; both empty where it published nothing.
+def read_notebook(path: Path) -> dict:
+    """A notebook as plain JSON, which is quicker; one without cells where there is none, or none that can be read."""
+    try:
+        notebook = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        notebook = None
+    is_one = isinstance(notebook, dict) and {"metadata", "cells"} <= set(notebook)
+    return notebook if is_one else {"metadata": {}, "cells": []}
 
-    ValueError where it did so more than once.
-    """
+
+def published(notebook: Mapping) -> Results:
+    """What a notebook published; no results where it published nothing. ValueError where it did so more than once."""
     found = list(_outputs(notebook))
     if len(found) > 1:
         raise ValueError(f"the notebook publishes results {len(found)} times; once is wanted")
-    return found[0] if found else {"results": {}, "meanings": {}}
+    return Results([(item["name"], item["value"], item["meaning"]) for item in found[0]["results"]] if found else [])
 
 
 def _outputs(notebook: Mapping) -> Iterator[dict]:
@@ -72,8 +81,15 @@ def _outputs(notebook: Mapping) -> Iterator[dict]:
                 yield output["data"][MIME]
 
 
+def is_number(value: object) -> bool:
+    """Whether a result is a number; True and False are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _plain(name: str, value: object) -> Value:
     value = value.item() if hasattr(value, "item") else value  # a tensor, or a number of NumPy
+    if value is None:
+        return None
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     if not isinstance(value, (int, str)):

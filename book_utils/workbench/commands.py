@@ -1,0 +1,85 @@
+"""The commands that rerun chapters: `parameters`, `rerun` and `sweep`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from tqdm import tqdm
+
+from book_utils._tables import Table
+from book_utils.workbench import files
+from book_utils.workbench.parameters import read_parameters
+from book_utils.workbench.results import published, read_notebook
+
+
+def list_parameters(chapter: str | None) -> None:
+    """Print what a chapter, or each, can be run with, and what it publishes. ValueError for an unknown chapter."""
+    for script in [files.find_chapter(chapter)] if chapter else files.chapter_scripts():
+        rows = [[p.name, p.type, repr(p.default), p.meaning] for p in read_parameters(script)]
+        click.echo(f"{script.stem}\n{Table(['parameter', 'type', 'default', 'meaning (range)'], rows)}\n")
+        if results := published(read_notebook(script.with_suffix(".ipynb"))).meanings:
+            click.echo(f"{Table(['result', 'meaning'], list(map(list, results.items())))}\n")
+
+
+def make_rerun(
+    chapter: str,
+    given: Sequence[tuple[str, str]],
+    raw: Sequence[tuple[str, str]],
+    output: Path | None,
+    replace: bool,
+    html: bool,
+    timeout: int,
+) -> int:
+    """Make one run and say what came of it. Returns the exit status; ValueError or TypeError for what cannot be run."""
+    from book_utils.workbench.execute import EXIT
+    from book_utils.workbench.reruns import plan, read_given, rerun
+
+    run = plan(chapter, read_given(chapter, given, raw))
+    path = output or files.ROOT / "runs" / f"{run.name}.ipynb"
+    click.echo(f"running {files.shown(path)}")
+    failure, results = rerun(run, path, timeout, replace)
+    if failure:
+        click.echo(f"{failure}\nAs far as it came, the run is in {files.shown(path)}.", err=True)
+        return EXIT[failure.kind]
+    click.echo(results)
+    click.echo(f"\nThe run is in {files.shown(path)}.")
+    if html:
+        from book_utils.workbench.build import build_page
+
+        click.echo(f"As a page: {files.shown(build_page(path))}")
+    return 0
+
+
+def make_sweep(file: Path, scheduler: str | None, workers: int | None, output: Path | None, timeout: int) -> int:
+    """Make what is missing of a sweep, gather its results and draw its figure. Returns the exit status.
+
+    ValueError for what the file cannot mean; OSError where nothing can be written, or no scheduler answers.
+    """
+    from book_utils.workbench import sweep_results
+    from book_utils.workbench.reruns import COMPLETE
+    from book_utils.workbench.sweeps import alone, carry_out, read_sweep
+
+    sweep = read_sweep(file)
+    folder = output or files.ROOT / "runs" / file.stem
+    with alone(folder, sweep.chapter), tqdm(total=len(sweep.runs), unit="run", disable=None, leave=False) as bar:
+
+        def report(done: int, line: str) -> None:
+            bar.update(done - bar.n)
+            tqdm.write(f"[{done}/{len(sweep.runs)}] {line}")
+
+        lost = {}
+        try:
+            carry_out(sweep, folder, scheduler, workers, timeout, report, lost)
+        finally:  # also of what was made before Ctrl-C
+            bar.close()
+            rows = sweep_results.gather(sweep, folder, lost)
+            for path in sweep_results.write_table(rows, folder):
+                click.echo(f"wrote {files.shown(path)}")
+            complete = sum(row["status"] == COMPLETE for row in rows)
+            click.echo(f"{complete} of {len(rows)} runs are complete")
+        if sweep.figure and complete:
+            from book_utils.workbench.sweep_figure import draw
+
+            draw(rows, sweep.figure, "figure", folder)
+            click.echo(f"wrote {files.shown(folder / 'figure.svg')}")
+    return 0 if complete == len(rows) else 3
