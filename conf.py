@@ -16,7 +16,10 @@ extensions = [
     "sphinx_copybutton",
 ]
 include_patterns = ["chapters/*.ipynb", "chapters/*.md", "library/*.rst"]
-suppress_warnings = ["etoc.toctree"]  # a title in _toc.yml's parts is no page
+suppress_warnings = [
+    "etoc.toctree",  # a title in _toc.yml's parts is no page
+    "mystnb.unknown_mime_type",  # results are for programs; a table beside them is for people
+]
 
 nb_execution_mode = "off"  # what is shown was executed before, and is checked by nbval
 nb_render_markdown_format = "myst"  # a table that a cell shows as Markdown
@@ -42,6 +45,11 @@ html_theme_options = {
 html_context = {"default_mode": "auto"}  # light or dark, as the reader's system
 html_scaled_image_link = False  # site.js opens a picture large, on the page
 html_show_sourcelink = False
+
+if tags.has("page"):  # a rerun as one page, which has no others to lead to; see build.build_page
+    include_patterns = ["run.ipynb"]
+    html_sidebars = {"**": []}
+    html_theme_options |= {"article_header_start": [], "disable_search": True}
 
 
 def inside(package: str, *parts: str) -> str:

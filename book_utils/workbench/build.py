@@ -1,22 +1,26 @@
 """The commands that build the book: `book`, `site` and `chapters`."""
 
+import re
 import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
+import nbformat
 from filelock import FileLock, Timeout
 
 from book_utils._files import write_whole
 from book_utils.workbench import api, chapter_map, troubleshooting
 from book_utils.workbench.execute import Failure, execute_chapters
 from book_utils.workbench.files import ROOT, chapter_scripts, other_pages, shown
-from book_utils.workbench.pairs import differences, has_newer_edits
+from book_utils.workbench.pairs import differences, has_newer_edits, write_notebook
 
 BUILD = ROOT / "_build"
 HOME = "chapters/index.html"
+_LINK_INSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:)[^)]*\)")  # a link to another page of the book
 LIBRARY = Path(api.FOLDER, "index")
 # what follows from the chapters' texts, and is kept in step by `chapters`
 FOLLOWING = {"chapters/troubleshooting.md": troubleshooting.gather, "figures/map.svg": chapter_map.draw}
@@ -135,9 +139,37 @@ def _build_site(source: Path) -> None:
     for script in _select(()):
         shutil.copy(script, source / "chapters")  # to be downloaded
     html, new = BUILD / "html", _fresh_folder("html.new")
-    command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-E", "-d", str(source / ".doctrees")]
-    if subprocess.run([*command, "-c", str(ROOT), str(source), str(new)]).returncode:
+    if _sphinx(source, new, "-W", "--keep-going"):
         raise click.ClickException("the site could not be built; Sphinx says why, above")
     write_whole(new / "index.html", f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={HOME}">\n')
     shutil.rmtree(html, ignore_errors=True)  # the old site stays until the new one is whole
     new.rename(html)
+
+
+def build_page(run: Path) -> Path:
+    """Show a run as one page with the look of the site: html/NAME.html beside it, where all pages share their parts."""
+    pages = run.parent / "html"
+    page = pages / f"{run.stem}.html"
+    with TemporaryDirectory() as folder:
+        source, html = Path(folder, "source"), Path(folder, "html")
+        source.mkdir()
+        notebook = nbformat.read(run, as_version=4)
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                cell.source = _LINK_INSIDE.sub(r"\1", cell.source)
+        write_notebook(notebook, source / "run.ipynb")
+        write_whole(source / "_toc.yml", "format: jb-book\nroot: run\n")
+        if _sphinx(source, html, "-t", "page"):
+            raise click.ClickException("the page could not be built; Sphinx says why, above")
+        for parts in ("_static", "_images"):
+            if (html / parts).exists():
+                shutil.copytree(html / parts, pages / parts, dirs_exist_ok=True)
+        shutil.copy(html / "searchindex.js", pages)  # loaded by every page of the theme, searched by none of these
+        write_whole(page, (html / "run.html").read_text("utf-8"))
+    return page
+
+
+def _sphinx(source: Path, html: Path, *options: str) -> int:
+    """Build the pages in `source` with the site's settings. Returns Sphinx's exit status."""
+    command = [sys.executable, "-m", "sphinx", "-q", "-n", "-E", "-d", str(source / ".doctrees"), *options]
+    return subprocess.run([*command, "-c", str(ROOT), str(source), str(html)]).returncode

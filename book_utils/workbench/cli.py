@@ -1,5 +1,6 @@
 """The command line of the book, `python -m book_utils`. Each command imports what it needs when it runs."""
 
+import re
 from pathlib import Path
 
 import click
@@ -121,9 +122,20 @@ def rerun(context, chapter, given, raw, output, replace, html, timeout):
     context.exit(status)
 
 
+def _address(context, parameter, value):
+    if value is not None and not re.fullmatch(r"(tcp|tls)://\S+:\d+", value):
+        raise click.BadParameter(f"{value!r} is no address such as tcp://127.0.0.1:8786")
+    return value
+
+
 @main.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://HOST:PORT.  [default: this machine]")
+@click.option(
+    "--scheduler",
+    metavar="ADDRESS",
+    callback=_address,
+    help="A Dask scheduler, tcp://HOST:PORT.  [default: workers on this machine]",
+)
 @click.option("--workers", type=click.IntRange(min=1), help="Runs at once, here.  [default: as many as cores]")
 @click.option("--output", type=click.Path(path_type=Path), help="The folder to write.  [default: in runs/, as FILE]")
 @CELL_LIMIT

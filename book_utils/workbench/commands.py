@@ -40,14 +40,13 @@ def make_rerun(
     failure, results = rerun(run, path, timeout, replace)
     if failure:
         click.echo(f"{failure}\nAs far as it came, the run is in {files.shown(path)}.", err=True)
-        return EXIT[failure.kind]
-    click.echo(results)
-    click.echo(f"\nThe run is in {files.shown(path)}.")
+    else:
+        click.echo(f"{results}\n\nThe run is in {files.shown(path)}.")
     if html:
         from book_utils.workbench.build import build_page
 
         click.echo(f"As a page: {files.shown(build_page(path))}")
-    return 0
+    return EXIT[failure.kind] if failure else 0
 
 
 def make_sweep(file: Path, scheduler: str | None, workers: int | None, output: Path | None, timeout: int) -> int:

@@ -174,7 +174,8 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator:
     from distributed import Client, LocalCluster
 
     silent = logging.CRITICAL + 1  # what happens to workers is told in the results
-    logging.getLogger("distributed").setLevel(silent)
+    for logger in ("distributed", "distributed.client"):
+        logging.getLogger(logger).setLevel(silent)
     if scheduler is None:
         local = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": silent}
         with LocalCluster(n_workers=workers, **local) as cluster, Client(cluster, set_as_default=False) as client:
@@ -206,7 +207,7 @@ def _finished(client, runs: list[Run], timeout: int) -> Iterator[tuple]:
     fill()
     for future in finished:
         if future.status == "cancelled":
-            raise ConnectionError("the scheduler went away")
+            raise ConnectionError("the scheduler went away; started again, the sweep goes on where it was")
         yield under_way.pop(future), future
         fill()
 
