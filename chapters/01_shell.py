@@ -271,7 +271,8 @@ for name, size, vector in ways:
     same = [torch.equal(vector(*a), vector(*b)) for a, b in pairs]
     rows.append([name, size, *("same" if s else "different" for s in same)])
     lost.append(any(same))
-show_table(["way", "rows needed", "(0, 0) and (0, 1)", "(0, 1) and (1, 0)"], rows)
+header = ["way", "rows needed", "(0, 0) and (0, 1)", "(0, 1) and (1, 0)"]
+show_table(header, rows, int_format=",")
 assert lost == [True, True, True, False, False]
 
 # %% [markdown]
@@ -645,6 +646,26 @@ assert final(zeros[:, 1:]).shape == (1, context_length, vocab_size)  # T = C is 
 #
 # What the check cannot see is an id that is in range and wrong, say from another *tokenizer*, the program that turns text into ids ([chapter 11](11_generation.ipynb)). It has a row, and the row is looked up.
 #
+# ## The results of this run
+#
+# A few results of each chapter have names. `publish` shows them as a table, and keeps them in the notebook as data that a program can read; a rerun with other parameters gives them again, under the same names. Those of this chapter are counts. All but the last follow from the sizes alone, and the last is the same for all sizes.
+
+# %%
+from book_utils.workbench import publish
+
+noticing = len(positions_that_notice(shell))
+publish(
+    [
+        ("parameters", sum(p.numel() for p in shell.parameters()), "numbers: 2VD + CD"),
+        ("head_width", cfg.head_dim, "features of one head, D / H"),
+        ("logit_count", logits.numel(), "logits of this batch, B × T × V"),
+        ("added_rows", vocab_size + context_length, "of two tables, V + C"),
+        ("combined_rows", vocab_size * context_length, "one for each pair, V × C"),
+        ("noticing_positions", noticing, "positions that notice another first token"),
+    ]
+)
+
+# %% [markdown]
 # ## When it goes wrong
 #
 # | Symptom | Cause | How to tell | Mend |

@@ -38,7 +38,7 @@ seed: int = 26  # of the random examples; any other will do (0 to 4294967295)
 import torch
 from torch import nn
 
-from book_utils.workbench import check, check_parameters, rounded, show_table
+from book_utils.workbench import check, check_parameters, publish, rounded, show_table
 
 check_parameters("02_layer_norm", globals())
 torch.manual_seed(seed)
@@ -100,10 +100,11 @@ drawn = min(emb_dim, 16)  # features that are drawn; mean and spread are those o
 m0, s0 = ([row[i] for row in rows] for i in (1, 2))
 m1, s1 = ([row[i] for row in rows] for i in (3, 4))
 features = "all features" if drawn == emb_dim else f"the first {drawn} features"
+near = "near 1" if min(s1) > 0.95 else f"from {min(s1):.2f} to {max(s1):.2f}"
 with figure(
     "layer_norm",
     alt="The features of three positions as points on lines, before normalization at "
-    "different levels and differently spread, after it around 0 and equally spread.",
+    f"different levels and differently spread, after it around 0 with a spread {near}.",
     words=[
         "Both panels have the value of a feature on the horizontal axis, the same axis "
         "for both, and a line for each of the positions 0, 1 and 2. Circles are "
@@ -113,8 +114,8 @@ with figure(
             f"Before, position {t} has the mean {m0[t]:.1f} and the spread {s0[t]:.1f}."
             for t in range(3)
         ),
-        "After, the mean of each is 0 and the spread near 1: the strokes stand one "
-        "above the other and the bars are equally long.",
+        f"After, the mean of each is 0 and the spread {near}: the strokes stand one "
+        "above the other, and the bars reach one such spread to each side.",
         "The circles of a position have kept their order, and the ratios of the gaps "
         "between them.",
     ],
@@ -164,7 +165,7 @@ with figure(
     )
 
 # %% [markdown]
-# Before, each position has its own level and its own spread. After, all three stand around 0 with a spread near 1. Inside a position the picture is the same, moved and stretched.
+# Before, each position has its own level and its own spread. After, all three stand around 0, with a spread near 1. (It is less where the spread was so small before that ε counts.) Inside a position the picture is the same, moved and stretched.
 #
 # Nothing was averaged over the batch or over the tokens. If that is true, changing one token leaves the normalized vectors of all others untouched. That is worth a check rather than a promise.
 
@@ -200,7 +201,7 @@ show_table(["variance", "mean", "value", "1 becomes", "3 becomes"], rows)
 #
 # ## Near 1, not 1
 #
-# What is the variance after normalizing? Dividing by the root of σ² + ε makes it σ² / (σ² + ε), which is less than 1 for every ε above 0. How much less depends on the variance that comes in.
+# What is the variance after normalizing? Dividing by the root of σ² + ε makes it σ² / (σ² + ε), which is less than 1 for every ε above 0. It is short of 1 by ε / (σ² + ε), and how much that is depends on the variance that comes in.
 
 # %%
 rows = []
@@ -209,8 +210,11 @@ for factor in [1.0, 0.1, 0.01, 0.001]:
     before, after = (v.var(unbiased=False) for v in (vector, normalize(vector)))
     # both sides round a few times in the last of 16 digits
     torch.testing.assert_close(after, before / (before + eps), rtol=1e-12, atol=0)
-    rows.append([f"{factor:g} × [1, 2, 3, 4]", before.item(), after.item()])
-show_table(["input", "its variance", "variance after"], rows, format=".6g")
+    taken = eps / (before + eps)
+    name = f"{factor:g} × [1, 2, 3, 4]"
+    rows.append([name, before.item(), after.item(), taken.item()])
+header = ["input", "its variance", "variance after", "short of 1 by"]
+show_table(header, rows, format=".6g")
 
 # %% [markdown]
 # For features of ordinary size a small ε takes off next to nothing. The smaller the spread, the more it takes: what is nearly constant is not blown up to full size.
@@ -242,7 +246,8 @@ unmoved = normalize(one_to_four)
 # x + offset rounds at about 1e-10 for 1e6
 torch.testing.assert_close(moved, unmoved, rtol=0, atol=1e-9)
 rows = [["[1, 2, 3, 4]", *unmoved.tolist()]]
-rows.append([f"[1, 2, 3, 4] + {offset:g}", *moved.tolist()])
+sign = "−" if offset < 0 else "+"
+rows.append([f"[1, 2, 3, 4] {sign} {abs(offset):g}", *moved.tolist()])
 show_table(["normalized", *(f"feature {j}" for j in range(1, 5))], rows)
 
 # %% [markdown]
@@ -279,16 +284,17 @@ class PlainLayerNorm(nn.Module):
 layer = PlainLayerNorm(emb_dim).double()
 fresh = layer(x)[0, 0]  # [D]
 with torch.no_grad():
-    layer.scale.copy_(torch.linspace(0.5, 1.5, emb_dim))
+    layer.scale.copy_(torch.linspace(0.2, 0.8, emb_dim))
     layer.shift.fill_(3.0)
 trained = layer(x)[0, 0]  # [D]
 rows = []
 for name, v in [("fresh", fresh), ("scale and shift moved", trained)]:
     rows.append([name, v.mean().item(), v.var(unbiased=False).item()])
+assert rows[1][1] > 2 and rows[1][2] < rows[0][2] < 1  # γ below 1, β = 3
 show_table(["one position of the result", "mean", "variance"], rows, format="z.3f")
 
 # %% [markdown]
-# The fresh layer gives mean 0 and a variance near 1. The other gives neither, and it is just as right. So keep two questions apart: *does the normalizing step give mean 0?* (always, up to rounding) and *does the layer give mean 0?* (only while scale and shift are untouched). A test that demands the second of a trained model will call a good model broken.
+# The fresh layer gives mean 0 and the variance σ² / (σ² + ε). The other gives neither, and it is just as right. So keep two questions apart: *does the normalizing step give mean 0?* (always, up to rounding) and *does the layer give mean 0?* (only while scale and shift are untouched). A test that demands the second of a trained model will call a good model broken.
 #
 # ## The final form
 #
@@ -308,6 +314,25 @@ for name, other in [("book_utils.LayerNorm", final), ("torch.nn.LayerNorm", refe
 # %% [markdown]
 # PyTorch calls the two vectors `weight` and `bias`. Names matter when weights are loaded: a layer whose parameters have other names than the file keeps its initial 1 and 0, and if loading is not *strict*, that is, if missing and unknown names are passed over, nobody says so.
 #
+# ## The results of this run
+#
+# How far from 1 the variance of a normalized position is, and what a wrong variance or a flat position would do. A rerun with other parameters gives these results again, under the same names. None depends on `offset`: that is what normalizing does with it.
+
+# %%
+variance_after = normalize(x).var(dim=-1, unbiased=False)  # [B, T]
+least = variance.min().item()  # of all positions of x
+sample_factor = ((emb_dim - 1) / emb_dim) ** 0.5
+publish(
+    [
+        ("least_variance", least, "smallest σ² of a position of x"),
+        ("least_variance_after", variance_after.min(), "the smallest once normalized"),
+        ("short_of_one", eps / (least + eps), "what that lacks to 1: ε / (σ² + ε)"),
+        ("sample_factor", sample_factor, "result with ÷ (D − 1), by the right one"),
+        ("flat_factor", factor, "of a gradient where all features are equal: 1/√ε"),
+    ]
+)
+
+# %% [markdown]
 # ## When it goes wrong
 #
 # | Symptom | Cause | How to tell | Mend |

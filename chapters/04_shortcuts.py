@@ -40,7 +40,7 @@ from torch import nn
 from torch.autograd.functional import jacobian
 
 from book_utils import GELU
-from book_utils.workbench import check, check_parameters, rounded, show_table
+from book_utils.workbench import check, check_parameters, publish, rounded, show_table
 
 check_parameters("04_shortcuts", globals())
 layer_sizes = [width] * depth + [1]
@@ -154,7 +154,8 @@ whole = jacobian(lambda x: (x + f(x)) + second(x + f(x)), point)  # [D, D]
 paths = identity + J1 + J2 + J2 @ J1
 torch.testing.assert_close(whole, paths, rtol=0, atol=1e-12)  # last digits, as above
 shortcuts = depth - 1
-print(f"{shortcuts} layers with shortcuts: 2^{shortcuts} = {2**shortcuts:.4g} paths")
+paths = f"2^{shortcuts} = {2**shortcuts:.4g}"
+print(f"layers with shortcuts: {shortcuts}, paths: {paths}")
 print("1 of them past every branch, 1 through all of them")
 
 # %% [markdown]
@@ -258,10 +259,11 @@ print("parameters of the shortcut:", projection.weight.numel())
 # %%
 torch.manual_seed(seed)
 g = torch.ones(width, dtype=torch.float64) / width**0.5  # [D], length 1
-print(f"length after {shortcuts} identities:  {g.norm().item():.3g}")
+print(f"layers passed: {shortcuts}")
+print(f"length after the identities:  {g.norm().item():.3g}")
 for _ in range(shortcuts):
     g = g @ nn.Linear(width, width, bias=False).double().weight  # [D]
-print(f"length after {shortcuts} projections: {g.norm().item():.3g}")
+print(f"length after the projections: {g.norm().item():.3g}")
 
 # %% [markdown]
 # The identity keeps the length whatever the number of layers. The projections do with it what their weights say. He et al. study this in their second paper, where shortcuts other than the identity did worse in experiments with 110 layers. GPT-2 needs none, since attention and the feed-forward network both return D features.
@@ -325,7 +327,7 @@ from book_utils.workbench import explore_gradients
 explore_gradients(depth, width, seed, use_shortcut)
 
 # %% [markdown]
-# The vertical axis is logarithmic: equal distances are equal factors. Two things can be read off it, and should be kept apart: how far the lines lie from each other, and how much each falls from right to left. The shortcuts act inside the stack, so let us look first at the right end, at the last layer, where *neither* network adds anything. The gradient that enters there is the derivative of the squared error, twice the output, times the slope of the last GELU.
+# The vertical axis is logarithmic: equal distances are equal factors. Two things can be read off it, and should be kept apart: how far the lines lie from each other, and how much each changes from right to left. The shortcuts act inside the stack, so let us look first at the right end, at the last layer, where *neither* network adds anything. The gradient that enters there is the derivative of the squared error, twice the output, times the slope of the last GELU.
 
 
 # %%
@@ -348,7 +350,7 @@ def last_layer(network, x):
 
 
 # %% [markdown]
-# The gradient of the last weight matrix should be the product of three factors: twice the output, the slope, and the input of the layer. The table gives them, the gradient, and the ratio of the first layer's gradient to it.
+# The gradient of the last weight matrix should be the product of three factors: twice the output, the slope, and the input of the layer. The table gives them, the gradient, and the ratio of the first layer's gradient to it (nan where both are 0).
 
 # %%
 rows = []
@@ -444,7 +446,7 @@ show_table(["length multiplied by", *header], rows, format="z.2f")
 
 # %%
 g = torch.ones(width, dtype=torch.float64) / width**0.5  # [D], length 1
-rows = []
+arrived = {}
 for name, network in networks.items():
     by_hand = g
     for J in reversed(jacobians[name]):
@@ -453,8 +455,9 @@ for name, network in networks.items():
     before_last(network, start).backward(g.unsqueeze(0))
     tolerance = 1e-10 * by_hand.abs().max().item()
     torch.testing.assert_close(start.grad[0], by_hand, rtol=0, atol=tolerance)
-    rows.append([name, by_hand.norm().item()])
-show_table([f"after {shortcuts} layers back", "length 1 becomes"], rows, ".2e")
+    arrived[name] = by_hand.norm().item()
+header = [f"layers passed: {shortcuts}", "length 1 becomes"]
+show_table(header, list(arrived.items()), format=".2e")
 
 # %% [markdown]
 # ## Deeper
@@ -530,7 +533,7 @@ header = ["branch f(x)", "a layer multiplies by", f"after {depth} layers"]
 show_table(header, rows, format="z.3g")
 
 # %% [markdown]
-# With f(x) = −x the branch cancels the identity: the direct path is there, the branch's path is its exact opposite, and nothing arrives. Near it, at −0.9, the gradient vanishes although every layer has its shortcut. With f(x) = x it doubles in each layer and explodes. Of these branches, only those that are small against the identity keep it near 1, and the more layers there are, the smaller they have to be.
+# With f(x) = −x the branch cancels the identity: the direct path is there, the branch's path is its exact opposite, and nothing arrives. Near it, at −0.9, each layer leaves a tenth, and the gradient soon vanishes although every layer has its shortcut. With f(x) = x it doubles in each layer, and explodes where there are many. Of these branches, only those that are small against the identity keep it near 1, and the more layers there are, the smaller they have to be.
 #
 # How small? Let the branches be random matrices, f(x) = s A x, with independent entries of mean 0 and variance 1 / D. In the mean square the part of g that comes back through the branch is as long as s g, and it stands at no preferred angle to g. So the mean squared length grows by the factor 1 + s² in each layer, by (1 + s²)ᴺ in N. With s = 1 it doubles each time. With s = 1/√N it is (1 + 1/N)ᴺ. This number grows with N and has the limit e = 2.718…, so it stays below e, however many layers there are, and its root below √e.
 
@@ -635,6 +638,61 @@ print_gradients(final, x)
 # %% [markdown]
 # Seen in float32, as upstream prints them, such numbers differ in their last digits, and from processor to processor. If yours are wholly different, look first at where the seed is set: right before the network is built, each time.
 #
+# ## The results of this run
+#
+# Five results of the network at hand. The gradients depend on the loss and on what each layer receives, and where the last GELU has the slope 0 they are 0; the arriving length is the way back alone, without the last layer. A rerun with other parameters gives these results again, under the same names. One network at one seed shows no rule; many of them do not show how well a network learns.
+
+# %%
+chosen = "with shortcuts" if use_shortcut else "without shortcuts"
+publish(
+    [
+        ("first_gradient", lines[chosen][0], "mean |gradient| of the first layer"),
+        ("last_gradient", lines[chosen][-1], "mean |gradient| of the last layer"),
+        ("arriving_length", arrived[chosen], "what length 1 becomes, way back alone"),
+        ("loss", at_hand(x).square().mean(), "squared error, for the target 0"),
+        ("adding_layers", shortcuts if use_shortcut else 0, "layers with a shortcut"),
+    ]
+)
+
+# %% [markdown]
+# ## A sweep of this chapter
+#
+# So the chapter was run many times, with other depths and seeds, without and with shortcuts. One command does that, `python -m book_utils sweep chapters/04_shortcuts.sweep.yml`, and the table that it made is kept with the chapter. The figure draws it: the first gradient of each run. It was not computed just now, and does not follow this notebook's parameters.
+
+# %% jupyter={"source_hidden": true} tags=["hide-input"]
+from book_utils.workbench import show_sweep
+
+runs = show_sweep("04_shortcuts")
+
+# %% [markdown]
+# The same in numbers: the least, the median and the largest of the seeds' first gradients.
+
+# %%
+first = {}  # (depth, use_shortcut) -> the first gradients, in order
+for run in runs:
+    place = (run["depth"], run["use_shortcut"])
+    first[place] = sorted([*first.get(place, []), run["first_gradient"]])
+rows = []
+for (layers, flag), found in first.items():
+    name = "with" if flag else "without"
+    rows.append([layers, name, found[0], found[len(found) // 2], found[-1]])
+show_table(["depth", "shortcuts", "least", "median", "largest"], rows, "z.1e")
+
+# %%
+for flag, name in [(False, "without"), (True, "with")]:
+    lists = [found for (_, f), found in first.items() if f == flag]
+    middle = [found[len(found) // 2] for found in lists]
+    falls = all(a > b for a, b in zip(middle, middle[1:]))
+    zeros = sum(found.count(0) for found in lists)
+    print(f"{name} shortcuts: {sum(map(len, lists))} runs, {zeros} of them with 0")
+    print("  the median falls at every step to a greater depth:", falls)
+
+# %% [markdown]
+# What it shows: without shortcuts the first gradient vanishes as the network gets deeper, with every seed. With shortcuts it does not follow that path. But it is not kept near one size either. The deeper the network, the further the seeds lie apart: most gradients have grown by orders of magnitude, and some are exactly 0, those in which the last GELU lets nothing back. (A logarithmic scale has no place for a 0, and where the median is 0 the line has a gap.) The shortcut took away one way to lose a gradient. It did not put a scale in its place; LayerNorm, which does, is missing in this network.
+#
+# What it does not show: how well any of these networks would learn, what another width or input gives, or how often a 0 comes, for which a few seeds are too few. And a first gradient remains a mixture of error, slope and way back. The table has `arriving_length` too, the way back alone.
+
+# %% [markdown]
 # ## When it goes wrong
 #
 # | Symptom | Cause | How to tell | Mend |

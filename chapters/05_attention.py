@@ -28,7 +28,7 @@
 
 # %% tags=["parameters"]
 emb_dim: int = 16  # D, features per position (2 to 256)
-n_heads: int = 4  # H, attention heads, several of which divide D evenly (2 to 32)
+n_heads: int = 4  # H, attention heads, more than one, a divisor of D (2 to 32)
 num_tokens: int = 6  # T, tokens in each text, no more than context_length (2 to 64)
 batch_size: int = 2  # B, texts in the batch (1 to 8)
 context_length: int = 16  # C, the longest input (2 to 1024)
@@ -42,7 +42,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from book_utils import GPTConfig
-from book_utils.workbench import check, check_parameters, figure, rounded, show_table
+from book_utils.workbench import check, check_parameters, figure, publish
+from book_utils.workbench import rounded, show_table
 
 check_parameters("05_attention", globals())
 
@@ -491,7 +492,7 @@ with figure(
     alt=f"A square of {num_tokens} by {num_tokens} cells, darker where the weight is larger; all above the diagonal is hatched.",
     words=[
         f"Each of the {num_tokens} rows is a position that looks; each column is a position that is looked at.",
-        f"The {hidden} cells above the diagonal are hatched: they lie in the future, and their weight is exactly 0.",
+        f"All cells above the diagonal, {hidden} in number, are hatched: they lie in the future, and their weight is exactly 0.",
         f"Row 0 has one open cell, position 0 itself, with weight {head_weights[0, 0].item():.2f}.",
         "The open cells of each row sum to 1: the more positions may be seen, the less there is for each on average.",
         f"In the last row, to two decimals, the largest weight is {last.max().item():.2f}, on position {last.argmax().item()}, "
@@ -620,9 +621,9 @@ assert registered.mask.is_meta and not forgetful.mask.is_meta
 rows = []
 for C in sorted({context_length, 1024}):
     for dtype in [torch.bool, torch.float32]:
-        kibibytes = torch.ones(1, dtype=dtype).nbytes * C * C / 1024
-        rows.append([C, str(dtype), kibibytes, 12 * kibibytes])
-show_table(["C", "type", "KiB a layer", "KiB in 12 layers"], rows, ",.2f", ",")
+        size = torch.ones(1, dtype=dtype).nbytes * C * C  # in bytes
+        rows.append([C, str(dtype), size, 12 * size])
+show_table(["C", "type", "bytes a layer", "in 12 layers"], rows, int_format=",")
 
 # %% [markdown]
 # `context_length` is a capacity and nothing more. The T tokens at hand decide what is computed; a layer with room for more gives the same result. Only the mask has another size. It is part of the layer's *state dict*, the dictionary of its parameters and buffers by name, from which a layer is saved and loaded, and there it stands in the way.
@@ -705,6 +706,29 @@ for attempt in attempts:
         messages.append(str(error))
 show_table(["refused with the message"], [[message] for message in messages])
 assert len(messages) == len(attempts)
+
+# %% [markdown]
+# ## The results of this run
+#
+# What the layer costs, and how sharp its weights are: the largest of each row, on average over texts, heads and rows, with the scores divided by √(D/H) and without. A rerun with other parameters gives these results again, under the same names. The maps are random, so the weights say nothing of a trained layer.
+
+# %%
+divided = layer.attention_weights(x)  # [B, H, T, T]
+heads = map(split_heads, (query * head_dim**0.5, key, value))
+_, undivided = attend(*heads)  # [B, H, T, T]
+sharp, sharper = (w.amax(dim=-1).mean() for w in (divided, undivided))
+
+# %%
+publish(
+    [
+        ("parameters", sum(p.numel() for p in layer.parameters()), "4D² + D"),
+        ("head_width", head_dim, "features of one head, D/H"),
+        ("mask_bytes", layer.mask.nbytes, "of the mask of one layer, C × C"),
+        ("open_pairs", (~future).sum(), "pairs of positions left open, T (T + 1) / 2"),
+        ("largest_weight", sharp, "of a row, on average, scores ÷ √(D/H)"),
+        ("largest_undivided", sharper, "the same, scores as they are"),
+    ]
+)
 
 # %% [markdown]
 # ## When it goes wrong

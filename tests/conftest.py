@@ -8,6 +8,7 @@ import pytest
 import torch
 from browser import browser, reader, site  # noqa: F401 - fixtures, for the tests of the site
 from hypothesis import settings
+from small_book import one_small_book, small_book  # noqa: F401 - fixtures, for the tests of reruns and sweeps
 
 from book_utils import get_config
 

@@ -31,13 +31,17 @@ def make_rerun(
     timeout: int,
 ) -> int:
     """Make one run and say what came of it. Returns the exit status; ValueError or TypeError for what cannot be run."""
-    from book_utils.workbench.execute import EXIT
-    from book_utils.workbench.reruns import plan, read_given, rerun
+    from book_utils.workbench.places import run_place
+    from book_utils.workbench.runs import plan, read_given
 
     run = plan(chapter, read_given(chapter, given, raw))
     path = output or files.ROOT / "runs" / f"{run.name}.ipynb"
-    click.echo(f"running {files.shown(path)}")
-    failure, results = rerun(run, path, timeout, replace)
+    with run_place(path, replace):
+        click.echo(f"running {files.shown(path)}")
+        from book_utils.workbench.execute import EXIT
+        from book_utils.workbench.reruns import rerun
+
+        failure, results = rerun(run, path, timeout)
     if failure:
         click.echo(f"{failure}\nAs far as it came, the run is in {files.shown(path)}.", err=True)
     else:
@@ -54,19 +58,27 @@ def make_sweep(file: Path, scheduler: str | None, workers: int | None, output: P
 
     ValueError for what the file cannot mean; OSError where nothing can be written, or no scheduler answers.
     """
-    from book_utils.workbench import sweep_results
-    from book_utils.workbench.reruns import COMPLETE
-    from book_utils.workbench.sweeps import alone, carry_out, read_sweep
+    from book_utils.workbench.places import sweep_place
+    from book_utils.workbench.sweeps import read_sweep
 
     sweep = read_sweep(file)
     folder = output or files.ROOT / "runs" / file.stem
-    with alone(folder, sweep.chapter), tqdm(total=len(sweep.runs), unit="run", disable=None, leave=False) as bar:
+    with sweep_place(folder, sweep.chapter):
+        return _make_missing(sweep, folder, scheduler, workers, timeout)
+
+
+def _make_missing(sweep, folder: Path, scheduler: str | None, workers: int | None, timeout: int) -> int:
+    from book_utils.workbench import sweep_results
+    from book_utils.workbench.runs import COMPLETE
+    from book_utils.workbench.sweep_runs import carry_out
+
+    total, lost = len(sweep.runs), {}
+    with tqdm(total=total, unit="run", disable=None, leave=False) as bar:
 
         def report(done: int, line: str) -> None:
             bar.update(done - bar.n)
-            tqdm.write(f"[{done}/{len(sweep.runs)}] {line}")
+            tqdm.write(f"[{done}/{total}] {line}")
 
-        lost = {}
         try:
             carry_out(sweep, folder, scheduler, workers, timeout, report, lost)
         finally:  # also of what was made before Ctrl-C
@@ -75,10 +87,10 @@ def make_sweep(file: Path, scheduler: str | None, workers: int | None, output: P
             for path in sweep_results.write_table(rows, folder):
                 click.echo(f"wrote {files.shown(path)}")
             complete = sum(row["status"] == COMPLETE for row in rows)
-            click.echo(f"{complete} of {len(rows)} runs are complete")
-        if sweep.figure and complete:
-            from book_utils.workbench.sweep_figure import draw
+            click.echo(f"{complete} of {total} runs are complete")
+    if sweep.figure and complete:
+        from book_utils.workbench.sweep_figure import draw
 
-            draw(rows, sweep.figure, "figure", folder)
-            click.echo(f"wrote {files.shown(folder / 'figure.svg')}")
-    return 0 if complete == len(rows) else 3
+        draw(rows, sweep.figure, "figure", folder)
+        click.echo(f"wrote {files.shown(folder / 'figure.svg')}")
+    return 0 if complete == total else 3

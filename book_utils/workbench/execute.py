@@ -143,8 +143,8 @@ async def _execute_one(notebook, name, folder, timeout, environment) -> Failure 
         return failure("cell error", f"{error.ename}: {error.evalue}")
     except CellTimeoutError:
         return failure("time-out", f"it ran longer than its limit of {timeout} s")
-    except RuntimeError as error:  # DeadKernelError is one
+    except (RuntimeError, asyncio.CancelledError) as error:  # DeadKernelError is a RuntimeError
+        if asyncio.current_task().cancelling():  # a kernel that is interrupted while it starts dies of it
+            return failure("interrupted", "interrupted")
         return failure("dead kernel", "the kernel died" if reached else f"the kernel did not start: {error}")
-    except asyncio.CancelledError:
-        return failure("interrupted", "interrupted")
     return None

@@ -121,7 +121,7 @@ def check_parameters(chapter: str, values: Mapping[str, object]) -> None:
         parameter.check(values[parameter.name])
 
 
-def checked(parameters: list[Parameter], given: Mapping[str, object]) -> dict[str, object]:
+def checked(parameters: list[Parameter], given: Mapping) -> dict[str, object]:
     """The values in `given`, in the order of the parameters.
 
     ValueError for a name that is no parameter (the nearest one is named) and out of range, TypeError for another type.

@@ -1,6 +1,7 @@
 """One figure for a sweep: a result against a parameter, a line for each value of another."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -12,6 +13,18 @@ from book_utils.workbench.sweeps import read_sweep
 
 MARKERS, DASHES = "os^Dv<>P", ("-", "--", "-.", ":")
 SPAN = 30  # an axis is logarithmic where its largest number is so many times its least, and none is negative
+
+
+@dataclass(frozen=True)
+class Line:
+    """The runs with one value of the hue: at each place their results, and the median of these."""
+
+    label: str
+    runs: list[list[float]]
+
+    @property
+    def medians(self) -> list[float | None]:
+        return [median(found) if found else None for found in self.runs]
 
 
 def show_sweep(chapter: str) -> list[dict]:
@@ -28,37 +41,37 @@ def show_sweep(chapter: str) -> list[dict]:
 def draw(rows: Sequence[Row], axes: Mapping[str, str], name: str, folder: Path | None = None) -> None:
     """Draw the result `axes["y"]` against `axes["x"]`, with a line for each value of `axes["hue"]` where one is named.
 
-    A point is a run, a line goes through medians. The figure is shown, and kept as `figure` keeps it.
+    A sign is a run, a line goes through medians. The figure is shown, and kept as `figure` keeps it.
     """
     x, y, hue = (axes.get(axis) for axis in ("x", "y", "hue"))
-    log_y = _is_wide([row[y] for row in rows])
-    drawn = [row for row in rows if _is_drawn(row[y], log_y) and row[x] is not None]
-    places = sorted({row[x] for row in drawn}, key=lambda place: (str(type(place)), place))
-    numeric = all(map(is_number, places))
-    lines = {value: _line(drawn, x, y, hue, value, places) for value in dict.fromkeys(row.get(hue) for row in drawn)}
-    label = {value: f"{hue} = {value}" if hue else y for value in lines}
+    ended = [row for row in rows if isinstance(row[y], (int, float)) and row[x] is not None]
+    places = sorted({row[x] for row in ended}, key=lambda place: (str(type(place)), place))
+    lines = []
+    for value in dict.fromkeys(row.get(hue) for row in ended):
+        runs = [[row[y] for row in ended if (row.get(hue), row[x]) == (value, place)] for place in places]
+        lines.append(Line(f"{hue} = {value}" if hue else y, runs))
+    log = _is_wide([row[y] for row in ended])
+    data = {x: places}
+    for line in lines:
+        data |= {f"{line.label}, runs": line.runs, f"{line.label}, median": line.medians}
     with figure(
         name,
-        alt=f"{y} against {x} in {len(drawn)} runs{', on a logarithmic axis' if log_y else ''}: "
-        + "; ".join(f"{label[value]}, {_ends(medians)}" for value, (_, medians) in lines.items())
+        alt=f"{y} against {x} in {len(ended)} runs{', on a logarithmic axis' if log else ''}. Medians: "
+        + "; ".join(f"{line.label}, {_ends(line.medians)}" for line in lines)
         + ".",
-        words=_words(rows, drawn, x, y, log_y, {label[value]: line for value, line in lines.items()}, places),
-        data={x: places} | {f"{label[v]}, {part}": line[i] for v, line in lines.items() for i, part in PARTS},
+        words=_words(x, y, places, lines, log, len(rows)),
+        data=data,
         folder=folder,
     ) as ax:
-        for number, (value, (runs, medians)) in enumerate(lines.items()):
-            color, marker = COLORS[number % len(COLORS)], MARKERS[number % len(MARKERS)]
-            at = places if numeric else range(len(places))
-            for place, found in zip(at, runs, strict=True):
-                ax.plot([place] * len(found), found, marker, color=color, mfc="none", ms=4, alpha=0.5)
-            kept = [(p, m) for p, m in zip(at, medians, strict=True) if m is not None]
-            dashes = DASHES[number % len(DASHES)]
-            ax.plot(*zip(*kept, strict=True), linestyle=dashes, marker=marker, color=color, label=label[value])
-        if log_y:
+        numeric = all(map(is_number, places))
+        at = places if numeric else list(range(len(places)))
+        for number, line in enumerate(lines):
+            _draw_line(ax, at, line, log, number)
+        if log:
             ax.set_yscale("log")
         if numeric and _is_wide(places):
             ax.set_xscale("log", base=2)
-        if not (numeric and len(places) > 8):
+        if not numeric or len(places) <= 8:
             ax.set_xticks(at, [f"{place:g}" if is_number(place) else str(place) for place in places])
             ax.minorticks_off()
         ax.set(xlabel=x, ylabel=y)
@@ -66,13 +79,17 @@ def draw(rows: Sequence[Row], axes: Mapping[str, str], name: str, folder: Path |
             ax.legend()
 
 
-PARTS = ((0, "runs"), (1, "median"))
-
-
-def _line(rows, x: str, y: str, hue: str | None, value: object, places: Sequence) -> tuple[list, list]:
-    """At each place: the results of the runs whose hue has this value, and their median."""
-    runs = [[row[y] for row in rows if row.get(hue) == value and row[x] == place] for place in places]
-    return runs, [median(found) if found else None for found in runs]
+def _draw_line(ax, at: Sequence[float], line: Line, log: bool, number: int) -> None:
+    style = {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
+    runs = [(place, value) for place, found in zip(at, line.runs, strict=True) for value in found]
+    medians = list(zip(at, line.medians, strict=True))
+    for points, look in [
+        (runs, {"linestyle": "", "mfc": "none", "ms": 4, "alpha": 0.6}),
+        (medians, {"linestyle": DASHES[number % len(DASHES)], "label": line.label}),
+    ]:
+        # what cannot be drawn is left out, and the line has a gap there
+        values = [float("nan") if value is None or (log and value <= 0) else value for _, value in points]
+        ax.plot([place for place, _ in points], values, **style, **look)
 
 
 def _is_wide(values: Sequence[object]) -> bool:
@@ -81,25 +98,23 @@ def _is_wide(values: Sequence[object]) -> bool:
     return bool(numbers) and min(numbers) > 0 and max(numbers) >= SPAN * min(numbers)
 
 
-def _is_drawn(value: object, log: bool) -> bool:
-    return isinstance(value, (int, float)) and not (log and value <= 0)
-
-
 def _ends(medians: Sequence) -> str:
     kept = [value for value in medians if value is not None]
     return f"{kept[0]:.2g} first and {kept[-1]:.2g} last"
 
 
-def _words(rows, drawn, x: str, y: str, log_y: bool, lines: Mapping, places: Sequence) -> list[str]:
+def _words(x: str, y: str, places: Sequence, lines: Sequence[Line], log: bool, planned: int) -> list[str]:
+    values = [value for line in lines for found in line.runs for value in found]
     words = [
         f"The horizontal axis is {x}: {', '.join(map(str, places))}.",
-        f"The vertical axis is {y}{', on a logarithmic scale' if log_y else ''}.",
+        f"The vertical axis is {y}{', on a logarithmic scale' if log else ''}.",
         "A small open sign is one run; a line goes through the median of the runs at each place.",
     ]
-    for label, (runs, medians) in lines.items():
-        told = [f"{m:.2g} at {place}" for place, m in zip(places, medians, strict=True) if m is not None]
-        words.append(f"The line {label}, from {sum(map(len, runs))} runs: {', '.join(told)}.")
-    if len(drawn) < len(rows):
-        why = f"{y} is 0 or no number there" if log_y else f"{y} is no number there"
-        words.append(f"Of {len(rows)} runs {len(rows) - len(drawn)} are not drawn: {why}, or they did not end.")
+    for line in lines:
+        told = [f"{m:.2g} at {place}" for place, m in zip(places, line.medians, strict=True) if m is not None]
+        words.append(f"The medians of {line.label}, from {sum(map(len, line.runs))} runs: {', '.join(told)}.")
+    if log and 0 in values:
+        words.append(f"{y} is 0 in {values.count(0)} runs; a logarithmic scale has no place for them.")
+    if len(values) < planned:
+        words.append(f"{planned - len(values)} of {planned} runs did not end, or {y} is no finite number there.")
     return words

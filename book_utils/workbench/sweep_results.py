@@ -7,8 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from book_utils._files import replacing, write_whole
-from book_utils.workbench.reruns import ABOUT
 from book_utils.workbench.results import published, read_notebook
+from book_utils.workbench.runs import ABOUT
 from book_utils.workbench.sweeps import Sweep
 
 NOT_RUN = "not run"

@@ -1,39 +1,28 @@
-"""One chapter with many parameters: a plan from a YAML file, carried out by Dask, several runs at a time.
+"""A sweep: one chapter with many parameters, planned in a YAML file.
 
-    chapter: 04_shortcuts
-    grid:                                 # every combination; or `runs:`, a list of {name: value}
-      depth: [2, 4, 8]
-      use_shortcut: [false, true]
-    figure: {x: depth, y: first_gradient, hue: use_shortcut}   # hue may be left out, and so may the figure
-
-Workers execute runs and send the notebooks back; only the process that was started writes. So a worker may stand on
-another machine, if the same book_utils is installed there.
+chapter: 04_shortcuts
+grid:                                 # every combination; or `runs:`, a list of {name: value}
+  depth: [2, 4, 8]
+  use_shortcut: [false, true]
+figure: {x: depth, y: first_gradient, hue: use_shortcut}   # hue may be left out, and so may the figure
 """
 
-import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice, product
+from itertools import product
 from math import prod
 from pathlib import Path
-from tempfile import gettempdir
 
-import nbformat
-from filelock import FileLock, Timeout
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
-from book_utils.workbench.files import shown
 from book_utils.workbench.nearest import unknown
-from book_utils.workbench.pairs import write_notebook
-from book_utils.workbench.reruns import ABOUT, Run, perform, plan
 from book_utils.workbench.results import published, read_notebook
+from book_utils.workbench.runs import Run, plan
 
 MOST = 10_000  # runs in one sweep
 KEYS = ("chapter", "grid", "runs", "figure")
 AXES = ("x", "y", "hue")
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # workers stand side by side; torch in each would take all cores
 
 
 @dataclass(frozen=True)
@@ -48,13 +37,21 @@ class Sweep:
 def read_sweep(path: Path) -> Sweep:
     """Read and check the file of a sweep. ValueError, with the file's name, for what it cannot mean."""
     try:
-        content = YAML(typ="safe", pure=True).load(path.read_text("utf-8"))
-        return _sweep(content)
-    except (ValueError, TypeError, RecursionError) as error:
+        return _sweep(_read_yaml(path))
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{path.name}: {error}") from None
+
+
+def _read_yaml(path: Path) -> object:
+    try:
+        return YAML(typ="safe", pure=True).load(path.read_text("utf-8"))
     except MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ValueError(f"{path.name}, line {line}: {error.problem}") from None
+        raise ValueError(f"line {line}: {error.problem}") from None
+    except OSError:
+        raise
+    except Exception as error:  # a reader of YAML raises what its parts raise: for a character, a date, a depth
+        raise ValueError(f"this is no YAML ({str(error).partition(chr(10))[0] or type(error).__name__})") from None
 
 
 def _sweep(content: object) -> Sweep:
@@ -114,120 +111,3 @@ def _list(sets: object) -> list[dict]:
     if not isinstance(sets, list) or not all(isinstance(given, Mapping) for given in sets):
         raise ValueError("`runs:` is a list with parameters for each run, say `- {depth: 2, seed: 7}`")
     return [dict(given) for given in sets]
-
-
-@contextmanager
-def alone(folder: Path, chapter: str) -> Iterator[None]:
-    """Hold a sweep's folder. OSError where another command does, where it has other runs, or cannot be written."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / ".lock", timeout=0):
-            others = [path.name for path in folder.glob("*.ipynb") if path.stem.split(",")[0] != chapter]
-            if others:
-                raise FileExistsError(
-                    f"{shown(folder)} holds other runs ({others[0]}); name another folder with --output"
-                )
-            yield
-    except Timeout:
-        raise BlockingIOError(f"another command is making the sweep in {shown(folder)}") from None
-
-
-def carry_out(
-    sweep: Sweep,
-    folder: Path,
-    scheduler: str | None,
-    workers: int | None,
-    timeout: int,
-    report: Callable[[int, str], None],
-    lost: dict[str, str],
-) -> None:
-    """Make each run of `sweep` that is not complete yet; a notebook for each goes to `folder`.
-
-    scheduler  the address of a Dask scheduler; None: workers on this machine, which end with the sweep
-    workers    how many of these; None: as many as cores
-    timeout    seconds that one cell may take
-    report     is called with the number of finished runs and a line, at first and for each run
-    lost       gets the runs that gave no notebook, mostly since their worker died, name -> error
-
-    ConnectionError where the scheduler is not there, or goes away.
-    """
-    missing = [run for run in sweep.runs if not run.is_complete(read_notebook(folder / f"{run.name}.ipynb"))]
-    done = len(sweep.runs) - len(missing)
-    report(done, "runs are complete already")
-    if not missing:
-        return
-    with _client(scheduler, workers) as client:
-        for run, future in _finished(client, missing, timeout):
-            if future.status == "finished":
-                notebook = nbformat.reads(future.result(), as_version=4)
-                write_notebook(notebook, folder / f"{run.name}.ipynb")
-                error = notebook.metadata[ABOUT]["error"]
-            else:
-                error = lost[run.name] = _reason(future.exception())
-            done += 1
-            report(done, f"{run.name}: {f'FAILED, {_first_line(error)}' if error else 'done'}")
-
-
-@contextmanager
-def _client(scheduler: str | None, workers: int | None) -> Iterator:
-    """A client of the scheduler that is named, or of one on this machine; both end with the block."""
-    from distributed import Client, LocalCluster
-
-    silent = logging.CRITICAL + 1  # what happens to workers is told in the results
-    for logger in ("distributed", "distributed.client"):
-        logging.getLogger(logger).setLevel(silent)
-    if scheduler is None:
-        local = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": silent}
-        with LocalCluster(n_workers=workers, **local) as cluster, Client(cluster, set_as_default=False) as client:
-            yield client
-        return
-    try:
-        client = Client(scheduler, timeout=10, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise ConnectionError(f"no scheduler answers at {scheduler} ({_first_line(error)})") from None
-    with client:
-        yield client
-
-
-def _finished(client, runs: list[Run], timeout: int) -> Iterator[tuple]:
-    """Each run with its future, as they finish. Few are under way at once, so that memory does not grow with them."""
-    from distributed import as_completed
-
-    waiting, under_way = iter(runs), {}
-    finished = as_completed(loop=client.loop)
-
-    def fill() -> None:
-        room = 2 * max(1, sum(client.nthreads().values())) - len(under_way)
-        for run in islice(waiting, max(0, room)):
-            source = nbformat.writes(run.notebook())
-            future = client.submit(run_on_worker, source, run.name, str(Path.cwd()), timeout, pure=False)
-            under_way[future] = run
-            finished.add(future)
-
-    fill()
-    for future in finished:
-        if future.status == "cancelled":
-            raise ConnectionError("the scheduler went away; started again, the sweep goes on where it was")
-        yield under_way.pop(future), future
-        fill()
-
-
-def run_on_worker(source: str, name: str, folder: str, timeout: int) -> str:
-    """A worker's part: the notebook `source`, executed as far as it comes, noted and marked as `perform` does."""
-    notebook = nbformat.reads(source, as_version=4)
-    here = Path(folder) if Path(folder).is_dir() else Path(gettempdir())
-    perform(notebook, name, here, timeout, ONE_THREAD)
-    return nbformat.writes(notebook)
-
-
-def _reason(error: BaseException) -> str:
-    """Why a worker gave no notebook."""
-    from distributed import KilledWorker
-
-    if isinstance(error, KilledWorker):
-        return "the worker died each time that it was tried"
-    return _first_line(f"{type(error).__name__}: {error}")
-
-
-def _first_line(error: object) -> str:
-    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,59 @@
+"""The places where runs are kept: held by one command at a time, and never written over unasked."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from book_utils.workbench import files
+
+
+@contextmanager
+def run_place(path: Path, replace: bool = False) -> Iterator[None]:
+    """Hold the place of a run, from before it is computed until it is written.
+
+    ValueError for a place that is no run's, OSError for a run that exists (unless it may be replaced), for one that
+    another command is making, and where nothing can be written.
+    """
+    if path.suffix != ".ipynb":
+        raise ValueError(f"a run is a notebook, and its name ends in .ipynb; got {path}")
+    _check_outside(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _held(path.with_name(f".{path.stem[:200]}.lock"), path):
+        if path.exists() and not replace:
+            raise FileExistsError(f"{files.shown(path)} exists; --replace writes over it, --output gives another name")
+        yield
+
+
+@contextmanager
+def sweep_place(folder: Path, chapter: str) -> Iterator[None]:
+    """Hold the folder of a sweep.
+
+    ValueError for a folder that is no sweep's, OSError for one with runs of another chapter, for one that another
+    command holds, and where nothing can be written.
+    """
+    _check_outside(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _held(folder / ".lock", folder):
+        others = [path.name for path in folder.glob("*.ipynb") if path.stem.split(",")[0] != chapter]
+        if others:
+            raise FileExistsError(f"{files.shown(folder)} has other runs ({others[0]}); --output names another folder")
+        yield
+
+
+def _check_outside(path: Path) -> None:
+    if path.resolve().is_relative_to((files.ROOT / "chapters").resolve()):
+        raise ValueError(f"{files.shown(path)} is among the chapters, where a run is never written")
+
+
+@contextmanager
+def _held(lock: Path, place: Path) -> Iterator[None]:
+    try:
+        with FileLock(lock, timeout=0):
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
+    except Timeout:
+        raise BlockingIOError(f"another command is making {files.shown(place)}") from None
