@@ -44,7 +44,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from book_utils import FeedForward, GPTConfig, LayerNorm, MultiHeadAttention
-from book_utils.workbench import check, check_parameters, diagram, figure, show_table
+from book_utils.workbench import check, check_parameters, diagram, figure, publish
+from book_utils.workbench import show_table
 
 check_parameters("06_transformer_block", globals())
 
@@ -243,7 +244,7 @@ def where_changed(before, after):
 
 
 # %% [markdown]
-# The change is made in row 0 of the batch, at a position in the middle. For attention it should reach the last position, for the FFN it should stay.
+# The change is made in row 0 of the batch, at a position that has others behind it. For attention it should reach the last position, for the FFN it should stay.
 
 # %%
 place = (num_tokens - 1) // 2
@@ -754,6 +755,25 @@ show_table(["block", "agrees with PyTorch's"], rows)
 # %% [markdown]
 # The same comparison refuses the two other wirings of this chapter, so it is able to fail.
 #
+# ## The results of this run
+#
+# Some numbers of this chapter again, by name. The two differences say that another wiring is another function; they do not say that it is a worse one. A rerun with other parameters gives the same results under the same names.
+
+# %%
+others = {"old_shortcut": wrong, "post_norm": post}
+moved = {name: (other(x) - block(x)).abs().max() for name, other in others.items()}
+publish(
+    [
+        ("parameters", count(block), "of one block, without QKV bias"),
+        ("input_variance", streams[0], "of the stream before the first block"),
+        ("stream_variance", streams[-1], "of the stream after L fresh blocks"),
+        ("copy_variance", copies[-1], "of a normalized copy of it"),
+        ("old_shortcut_moves", moved["old_shortcut"], "a value of the result at most"),
+        ("post_norm_moves", moved["post_norm"], "a value of the result at most"),
+    ]
+)
+
+# %% [markdown]
 # ## When it goes wrong
 #
 # | Symptom | Cause | How to tell | Mend |

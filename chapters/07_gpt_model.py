@@ -45,7 +45,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from book_utils import GPTConfig, LayerNorm, TransformerBlock, get_config
-from book_utils.workbench import check, check_parameters, diagram, rounded, show_table
+from book_utils.workbench import check, check_parameters, diagram, publish, rounded
+from book_utils.workbench import show_table
 
 check_parameters("07_gpt_model", globals())
 
@@ -405,7 +406,7 @@ assert_same(copied(ids), tied(ids))
 print("copied and tied: the same logits")
 
 # %% [markdown]
-# The logits of the tied model are products with the rows of the embedding. They are also larger than those of the untied model; the reason is given at the end of this section. There the last two columns are needed: the standard deviation without the logits of a position's own id, the one that stands there in the input, and the mean of these own logits.
+# The logits of the tied model are products with the rows of the embedding. In nearly every draw they are also larger than those of the untied model; the reason is given at the end of this section. There the last two columns are needed: the standard deviation without the logits of a position's own id, the one that stands there in the input, and the mean of these own logits.
 
 # %%
 features = route(tied, ids)["final norm"]  # [B, T, D]
@@ -420,19 +421,20 @@ header = ["standard deviation of logits", "without own ids", "mean of own"]
 show_table(["model", *header], rows, "z.2f")
 
 # %% [markdown]
-# No forward pass can tell the copy from the tie. One step of training can.
+# No forward pass can tell the copy from the tie. One step of training can. The answers for it are made up: at each position the id after its own, and 0 after the last. (A model that gives the right answers already would learn nothing, and show nothing.)
 
 
 # %%
-def next_token_loss(logits):
-    """The logits at position t against the id at t + 1, averaged."""
-    return F.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+def loss_of(logits):
+    """The logits at each position against the id after its own, averaged."""
+    answers = (ids + 1) % vocab_size  # [B, T]
+    return F.cross_entropy(logits.flatten(0, 1), answers.flatten())
 
 
 def after_one_step(model, rate=0.1):
     """A copy of `model` after one step of gradient descent, with its gradients."""
     model = deepcopy(model)  # keeps a tie
-    next_token_loss(model(ids)).backward()
+    loss_of(model(ids)).backward()
     torch.optim.SGD(model.parameters(), lr=rate).step()
     return model
 
@@ -463,7 +465,7 @@ print("the tied gradient is the sum of the two")
 #
 # There is a third thing that is taken for tying: *subtracting*. Upstream's code prints the number of parameters minus V·D, which is how many the model would have if it were tied. The model keeps two tables, trains two, and stores two. In the table above only the row "tied" has really fewer. Counting that way is a fair estimate as long as it is called one.
 #
-# Tying also changes the start, as the standard deviations above say. `nn.Embedding` draws its values with standard deviation 1, `nn.Linear` from the range ±1/√D. After the final LayerNorm the D features have a mean square near 1, so a logit, a sum of D products, spreads by about √D with the one table and by about 1/√3 with the other (numbers spread evenly from −a to a have the variance a²/3), for many features and as long as the row has nothing to do with them. In the tied model one row has: the features contain the row of the position's own token, which the shortcuts have carried to the end, and the product of the row with itself is large. That is why the tied model's first number lies above the second, which √D is to be compared with. GPT-2 draws its token table with standard deviation 0.02, and a tied model that is to be trained should do something of the kind. The final form leaves the initial values to its user.
+# Tying also changes the start, as the standard deviations above say. `nn.Embedding` draws its values with standard deviation 1, `nn.Linear` from the range ±1/√D. After the final LayerNorm the D features have a mean square near 1, so a logit, a sum of D products, spreads by about √D with the one table and by about 1/√3 with the other (numbers spread evenly from −a to a have the variance a²/3), for many features and as long as the row has nothing to do with them. In the tied model one row has: the features contain the row of the position's own token, which the shortcuts have carried to the end, and the product of the row with itself is positive and, with many features, large. So it is the second number, without own ids, that √D is to be compared with. GPT-2 draws its token table with standard deviation 0.02, and a tied model that is to be trained should do something of the kind. The final form leaves the initial values to its user.
 #
 # ## How many parameters?
 #
@@ -715,6 +717,26 @@ else:
 #
 # What has been shown is that the sizes fit, that no logit depends on a later id, and that the plain class and the final form compute the same. These two are by one author and use one and the same block, so their agreement is a narrow result. A reference from outside comes with chapter 9. The weights are random numbers. The logits of such a model say nothing about language, and the id with the largest score means nothing yet.
 #
+# ## The results of this run
+#
+# Some numbers of this chapter again, by name. The spreads are those of initial weights, and say nothing of a trained model. A rerun with other parameters gives the same results under the same names.
+
+# %%
+z, tied_z = untied(ids), tied(ids)  # [B, T, V]
+spread, tied_spread = z.std(unbiased=False), tied_z[~own].std(unbiased=False)
+floor_of_loss = F.cross_entropy(right.softmax(dim=-1), targets)
+publish(
+    [
+        ("parameters", count(untied), "N, untied"),
+        ("parameters_tied", count(tied), "N, tied"),
+        ("logit_spread", spread, "standard deviation of the logits, untied"),
+        ("logit_spread_tied", tied_spread, "the same, tied, without own ids"),
+        ("own_logit_tied", tied_z[own].mean(), "mean logit of the own ids, tied"),
+        ("loss_floor", floor_of_loss, "smallest loss with a softmax inside"),
+    ]
+)
+
+# %% [markdown]
 # ## When it goes wrong
 #
 # | Symptom | Cause | How to tell | Mend |

@@ -29,7 +29,7 @@
 # %% tags=["parameters"]
 vocab_size: int = 16  # V, number of token ids (2 to 512)
 context_length: int = 16  # C, the longest input in tokens (2 to 64)
-emb_dim: int = 16  # D, features per position (8 to 64)
+emb_dim: int = 16  # D, features per position (8 to 256)
 n_heads: int = 4  # H, attention heads; they divide emb_dim (1 to 16)
 n_layers: int = 2  # L, transformer blocks (1 to 4)
 batch_size: int = 2  # B, texts in the batch (1 to 4)
@@ -37,6 +37,7 @@ num_tokens: int = 6  # T, tokens in each text, no more than context_length (2 to
 qkv_bias: bool = False  # whether query, key and value have a bias
 seed: int = 123  # of the random weights and ids (0 to 4294967295)
 checkpoint: str = ""  # a folder with GPT-2's weights; empty: a small one is made
+dtype: str = "float64"  # precision of the published results (one of float32, float64)
 
 # %%
 import math
@@ -51,7 +52,7 @@ from torch import nn
 
 from book_utils import GPTConfig, GPTModel, get_config, load_model
 from book_utils.parity import compare, compare_stages, stages, stir
-from book_utils.workbench import check, check_parameters, figure, show_table
+from book_utils.workbench import check, check_parameters, figure, publish, show_table
 
 # %% [markdown]
 # The parameters are checked first, and the sizes get their letters.
@@ -594,7 +595,7 @@ for label, comparison in [
 ]:
     told = [line for line in comparison.differences if line.dtype == f64]
     lines[label] = [
-        line.difference / error if line.difference > line.rounding else FLOOR
+        round(line.difference / error, 5) if line.difference > line.rounding else FLOOR
         for line in told
     ]
 first = names.index(parts_at(by_upstream))
@@ -820,9 +821,9 @@ assert 0 < abs(left - right) < 2e-16
 from book_utils.parity import ROUNDING
 
 rows = []
-for dtype, share in ROUNDING.items():
-    unit = torch.finfo(dtype).eps / 2
-    rows.append([str(dtype)[6:], f"{unit:.1e}", f"{share:.0e}", round(share / unit)])
+for precision, share in ROUNDING.items():
+    unit, kind = torch.finfo(precision).eps / 2, str(precision)[6:]
+    rows.append([kind, f"{unit:.1e}", f"{share:.0e}", round(share / unit)])
 show_table(["type", "unit roundoff", "tolerance, as a share", "units"], rows)
 
 # %% [markdown]
@@ -835,8 +836,8 @@ used = [
     for comparison in (by_numpy, by_torch, by_transformers)
     for line in comparison.differences
 ]
-print(f"{len(used)} comparisons; none uses a tenth of its room:", max(used) < 0.1)
-assert max(used) < 0.1
+print(f"{len(used)} comparisons; none uses half of its room:", max(used) < 0.5)
+assert max(used) < 0.5
 
 # %% [markdown]
 # The tolerances are not tight, and they need not be. A tolerance should lie well above rounding and well below the smallest mistake worth finding. Where the room ends can be tried out. Ten tiny models, and for each of them three programs beside ours: one that is right (`transformers`), upstream with its rounded constant, and our own with the exact GELU in place of the tanh form. Which tolerance accepts which? Four are tried, two in each precision; one of the two is a plain number, the other a share of the largest logit.
@@ -863,31 +864,29 @@ for number in range(10):
     torch.manual_seed(number)
     candidate = stir(GPTModel(tiny).double(), number).eval()
     two_texts = torch.randint(tiny.vocab_size, (2, 6))  # [B, T]
-    for dtype, (name, run) in product((torch.float32, f64), programs.items()):
-        typed = deepcopy(candidate).to(dtype)
+    for precision, (name, run) in product((torch.float32, f64), programs.items()):
+        typed = deepcopy(candidate).to(precision)
         with torch.no_grad():
             logits, theirs = typed(two_texts), run(typed, two_texts)  # [B, T, V]
         gap = (theirs - logits).abs().max().item()
-        measured.append((dtype, name, gap, logits.abs().max().item()))
+        measured.append((precision, name, gap, logits.abs().max().item()))
 
 # %% [markdown]
 # Then each tolerance is held against those of its precision. The last three columns say how many of ten it accepts.
 
 # %%
 rows = []
-for dtype, tolerance, is_share in rules:
+for precision, tolerance, is_share in rules:
     accepted = dict.fromkeys(programs, 0)
     for used, name, gap, largest in measured:
         limit = tolerance * max(1, largest) if is_share else tolerance
-        accepted[name] += used == dtype and gap <= limit
-    rows.append([str(dtype)[6:], tolerance, is_share, *accepted.values()])
+        accepted[name] += used == precision and gap <= limit
+    rows.append([str(precision)[6:], tolerance, is_share, *accepted.values()])
 show_table(["type", "tolerance", "a share?", *programs], rows, format=".0e")
 assert [row[3:] for row in rows] == [[10] * 3, [10, 10, 0], [10, 10, 0], [10, 0, 0]]
 
 # %%
-moved = [
-    gap for dtype, name, gap, _ in measured if (dtype, name) == (f64, "exact GELU")
-]
+moved = [gap for *kind, gap, _ in measured if kind == [f64, "exact GELU"]]
 print(f"the exact GELU moves the logits by {min(moved):.1e} to {max(moved):.1e}")
 
 # %% [markdown]
@@ -895,18 +894,15 @@ print(f"the exact GELU moves the logits by {min(moved):.1e} to {max(moved):.1e}"
 #
 # ## All references
 #
-# One table for the chapter's model. Upstream's limit is 1e-7 of the largest value for the tiny sizes. It grows with D and with L where they are larger, since each feed-forward network adds up 4D numbers that are slightly wrong, and each block adds its own.
+# One table for the chapter's model. A difference that is accepted is put into words; for upstream's alone that may be more than rounding.
+
 
 # %%
-growth = max(1, D / 16) * max(1, L / 2)  # beyond the tiny sizes
-
-
-def in_words(line, growth):
+def in_words(line):
     """A difference that is accepted in words, another one in digits."""
     if line.difference <= line.rounding:
         return "rounding"
-    accepted = line.difference <= growth * line.tolerance
-    return "more than rounding" if accepted else f"{line.difference:.1e}"
+    return "more than rounding" if line.same else f"{line.difference:.1e}"
 
 
 # %% [markdown]
@@ -914,12 +910,12 @@ def in_words(line, growth):
 
 
 # %%
-def summary(comparison, growth=1.0):
+def summary(comparison):
     """float32, float64, greedy ids that differ, verdict."""
-    lines, greedy = comparison.differences, sum(comparison.greedy.values())
-    told = {x.dtype: in_words(x, growth) for x in lines if x.stage == "logits"}
-    accepted = all(x.difference <= growth * x.tolerance for x in lines)
-    verdict = "same" if accepted and greedy == 0 else "differs"
+    lines = [x for x in comparison.differences if x.stage == "logits"]
+    told = {line.dtype: in_words(line) for line in lines}
+    greedy = sum(comparison.greedy.values())
+    verdict = "same" if comparison.same else "differs"
     return [told.get(torch.float32, "not made"), told[f64], greedy, verdict]
 
 
@@ -927,7 +923,7 @@ def summary(comparison, growth=1.0):
 by_erf = compare_stages("", {f64: (kept, stages(with_erf, ids))})
 rows = [
     ["NumPy, written here", *summary(by_numpy)],
-    ["upstream", *summary(by_upstream, growth)],
+    ["upstream", *summary(by_upstream)],
     ["upstream, exact constant", *summary(other_default)],
     ["transformers", *summary(by_transformers)],
     ["torch.nn", *summary(by_torch)],
@@ -1165,7 +1161,7 @@ except UpstreamFileError as error:
 else:
     raise AssertionError("a class that prints was accepted")
 by_file = compare(model, upstream(classes["GPTModel"]), ids)
-print("logits in float64:", summary(by_file, growth)[1])
+print("logits in float64:", summary(by_file)[1])
 assert summary(by_file) == summary(by_upstream)
 
 # %% [markdown]
@@ -1201,6 +1197,39 @@ for stage, path in {**paths, "logits": "logits"}.items():
     by_hand = (ours_seen[path] - theirs_seen[path]).abs().max().item()
     assert abs(by_hand - told[stage].difference) <= told[stage].rounding
 print(len(paths) + 1, "stages: by hand and by compare, the same")
+
+# %% [markdown]
+# ## The results of this run
+#
+# A few numbers of this chapter's model and ids, all of them in the precision that the parameter `dtype` names. Above, a difference that is accepted was put into words. Here it has its digits, which are others on another machine or under another release of PyTorch, so set it beside those of runs on one machine only. A 0 is possible, since PyTorch's layers call many of the functions that ours call. A rerun with other parameters gives these results again, under the same names.
+
+# %%
+precision = getattr(torch, dtype)
+
+
+def gap(comparison):
+    """The largest difference of the logits in the precision of this run."""
+    lines = [x for x in comparison.differences if x.stage == "logits"]
+    return next(line.difference for line in lines if line.dtype == precision)
+
+
+by_others = (by_transformers, by_upstream, by_torch)
+greedy = sum(comparison.greedy[precision] for comparison in by_others)
+greedy_ids = len(by_others) * ids.numel()
+our_logits = stages(deepcopy(model).to(precision), ids)["logits"]  # [B, T, V]
+
+# %% tags=["nbval-ignore-output"]
+first, what = parts_at(by_upstream, precision), "largest difference of the logits"
+publish(
+    [
+        ("largest_logit", our_logits.abs().max(), "largest absolute value among ours"),
+        ("transformers_difference", gap(by_transformers), f"{what} to transformers"),
+        ("torch_difference", gap(by_torch), f"{what} to torch.nn"),
+        ("upstream_difference", gap(by_upstream), f"{what} to upstream"),
+        ("upstream_parts_at", first or "nowhere", "first stage beyond rounding"),
+        ("greedy_differences", greedy, f"greedy ids that differ, of {greedy_ids}"),
+    ]
+)
 
 # %% [markdown]
 # ## When it goes wrong

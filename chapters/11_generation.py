@@ -49,7 +49,7 @@ from torch.nn import functional as F
 
 from book_utils import GPTConfig, GPTModel
 from book_utils.workbench import check, check_parameters, diagram, figure
-from book_utils.workbench import get_tokenizer, rounded, show_table
+from book_utils.workbench import get_tokenizer, publish, rounded, show_table
 
 check_parameters("11_generation", globals())
 torch.set_num_threads(1)  # a model this small gains nothing from more
@@ -393,7 +393,7 @@ print("modules in train mode afterwards:", in_training(noisy))
 first = encoded[:16]  # 16 at most
 rows = [[place, i, repr(tok.decode([i]))] for place, i in enumerate(first)]
 show_table(["place", "id", "piece"], rows)
-print(f"{len(prompt)} characters, {T} ids")
+print(f"characters: {len(prompt)} · ids: {T}")
 assert tok.decode(encoded) == prompt
 
 # %% [markdown]
@@ -415,8 +415,9 @@ print("prompt: ", repr(prompt))
 print("text:   ", repr(tok.decode(greedy[0].tolist())))
 with torch.no_grad():
     scores, targets = model(window[:1])[0, :-1], window[0, 1:]  # [., V], [.]
+of_model = F.cross_entropy(scores, targets).item()
 rows = [
-    ["this model", F.cross_entropy(scores, targets).item()],
+    ["this model", of_model],
     ["all ids alike: ln V", math.log(V)],
 ]
 show_table(["scores for the prompt's ids", "cross-entropy"], rows, format=".2f")
@@ -610,7 +611,7 @@ with torch.no_grad():
     for end in range(T, T + n):
         likeliest = model(drawn[:, :end][:, -C:])[:, -1].topk(top_k).indices  # [B, k]
         assert (likeliest == drawn[:, end : end + 1]).any(dim=-1).all()
-print(f"every new id is among the {top_k} likeliest of its step")
+print(f"every new id is among the likeliest of its step, k = {top_k}")
 
 # %% [markdown]
 # `generate` is the library's second loop, with these settings. It has a cache, which [chapter 12](12_kv_cache.ipynb) builds, and the ids are the same with it and without, unless rounding decides a near tie; `use_cache=False` leaves it out. Where several logits equal the k-th, exactly k are kept, and PyTorch's `topk` does not promise which of them.
@@ -847,6 +848,25 @@ for size in (C, C // 2):
 # %% [markdown]
 # With top-k = 1 one id is left to draw, so drawing is greedy at any temperature. `choose` was compared with `distribution` above, by counting.
 #
+# ## The results of this run
+#
+# The prompt and the work of the loop as numbers, what the settings make of the fixed row of eight logits, and how far a window's place moves the logits. They describe a model with random weights, and no text. A rerun with other parameters gives them again, under the same names.
+
+# %%
+elsewhere = last_logits["the window at positions 3 to C + 2"]  # [1, V]
+moved = (elsewhere - cropped).abs().max().item()
+publish(
+    [
+        ("prompt_ids", T, "T, the ids of the prompt"),
+        ("positions_computed", computed, f"in each row, by {n} steps without a cache"),
+        ("cross_entropy", round(of_model, 4), "on the prompt, in nats"),
+        ("entropy_bits", entropies[degrees.index(temperature)], "of the fixed row"),
+        ("ids_left", (shaped["with both"] > 0).sum(), "of its eight, after both cuts"),
+        ("moved_window", round(moved, 4), "largest difference of a logit"),
+    ]
+)
+
+# %% [markdown]
 # ## When it goes wrong
 #
 # | Symptom | Cause | How to tell | Mend |

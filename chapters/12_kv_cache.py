@@ -46,7 +46,7 @@ from torch.nn import functional as F
 
 from book_utils import GPTConfig, GPTModel, KVCache, generate, get_config
 from book_utils.parity import stir
-from book_utils.workbench import check, check_parameters, figure, show_table
+from book_utils.workbench import check, check_parameters, figure, publish, show_table
 
 check_parameters("12_kv_cache", globals())
 if num_tokens > context_length - 3:
@@ -69,11 +69,12 @@ def build(cfg):
 
 
 # %% [markdown]
-# The loop of chapter 11 gives the model all ids so far, reads the logits at the last position, appends one id, and begins again with one id more. A text of random ids stands for what it has written: which ids they are does not matter here. The *prompt* is its beginning.
+# The loop of chapter 11 gives the model all ids so far, reads the logits at the last position, appends one id, and begins again with one id more. A text of random ids stands for what it has written: which ids they are does not matter here, but one text must not be the same id all along. The *prompt* is its beginning.
 
 # %%
 model = build(cfg)
 text = torch.randint(V, (B, C))  # [B, C], as many ids as the window holds
+text[:, 1] = (text[:, 0] + 1) % V  # so two of them differ, whatever was drawn
 prompt = text[:, :T]  # [B, T]
 print("text", list(text.shape), "· prompt", list(prompt.shape))
 
@@ -541,6 +542,7 @@ for name, part in {
     rows.append([name, len(a), sum(a), sum(b), sum(a) / sum(b)])
 header = ["while", "new ids", "positions without", "with the cache", "ratio"]
 show_table(header, rows, format=".1f")
+fitting, moving = rows
 
 # %% [markdown]
 # The ids are the same in both runs. While the text fits, the first step with the cache computes the T positions of the prompt and each later one a single position, $T + n - 1$ for n new ids; without it the sum is $nT + n(n-1)/2$. Beyond the window both compute C positions for each id, and the gain is gone.
@@ -548,7 +550,7 @@ show_table(header, rows, format=".1f")
 # %% jupyter={"source_hidden": true} tags=["hide-input"]
 with figure(
     "cached_positions",
-    alt="Positions computed for each new id: without a cache a line that rises to C and stays there, with a cache one position until the window is full, then C as well.",
+    alt="Positions computed for each new id: without a cache a line that rises to C and stays there, with a cache first the prompt, then one position for each id until the window moves, then C as well.",
     words=[
         f"The horizontal axis counts the new ids, 1 to {n}, after a prompt of T = {T}. The vertical axis is logarithmic and counts positions that the model computes.",
         f"Without a cache the line starts at {without[0]}, rises by one for each id and stays at C = {C} from id {fits} on.",
@@ -790,6 +792,23 @@ for name, ids in {"no ids": prompt[:, :0], "an id outside": prompt * 0 + V}.item
 # %% [markdown]
 # “The same ids” has a condition. The logits agree to rounding and not bit by bit, because products of other shapes add in other orders. Where the two largest logits are closer than that, the runs may choose differently, and from there on write different texts. A draw can part in the same way, where the random number falls beside the border of two ids, or where a cut by k or p does. In float64 such a tie is very unlikely; in bfloat16, with two to three decimal digits, it is far less so. Neither of the two is wrong then.
 #
+# ## The results of this run
+#
+# What the cache costs and gains for these sizes, and what sliding it would change. A rerun with other parameters gives these results again, under the same names. Positions and operations are counted, and say nothing of seconds.
+
+# %%
+publish(
+    [
+        ("positions_without_cache", fitting[2], "of a text while it fits the window"),
+        ("positions_with_cache", fitting[3], "of the same steps"),
+        ("positions_ratio", fitting[4], "the first by the second"),
+        ("step_operations", operations(cfg, 1, C), "of a cached step at token C"),
+        ("cache_bytes", stored, "all keys and values, in float64"),
+        ("slid_difference", round(columns[0][-1], 4), "of a logit, to a fresh cache's"),
+    ]
+)
+
+# %% [markdown]
 # ## When it goes wrong
 #
 # | Symptom | Cause | How to tell | Mend |

@@ -46,7 +46,7 @@ from torch.nn import functional as F
 from book_utils import GPTConfig, GPTModel, Trainer, TrainingConfig, initialize
 from book_utils import learning_rate, next_token_loss
 from book_utils.workbench import Progress, check, check_parameters, figure
-from book_utils.workbench import rounded, show_table
+from book_utils.workbench import publish, rounded, show_table
 
 check_parameters("13_training", globals())
 
@@ -60,7 +60,7 @@ torch.set_num_threads(1)  # at these sizes more gain little, and can cost much
 # %% [markdown]
 # ## A language to learn
 #
-# A model of this size, trained for half a minute, does not learn English, and no program could say whether it has. So the language is a small formal one. A text is a keyword of two words, a colon, and a *couplet*: two lines that hold the keyword and whose ends rhyme. The module [book_utils/couplets.py](../book_utils/couplets.py) holds its words, a program that writes, and one that judges.
+# A model of this size, trained for a few minutes at most, does not learn English, and no program could say whether it has. So the language is a small formal one. A text is a keyword of two words, a colon, and a *couplet*: two lines that hold the keyword and whose ends rhyme. The module [book_utils/couplets.py](../book_utils/couplets.py) holds its words, a program that writes, and one that judges.
 
 # %%
 from book_utils.couplets import CLASSES, FORMS, accepts, split_keywords, texts, write
@@ -449,7 +449,7 @@ show_table(["mistake", "one batch learned: loss below 0.05?"], rows)
 assert learned["none"] and not learned["softmax inside"]
 
 # %% [markdown]
-# A softmax inside the model is found at once: its loss cannot come near 0, as exercise 7.3 computed. A shortcut that holds back the gradient is found as well, at the default seed: the loss is not there after so many steps. The other three learn the batch like the right model. One of them sees the answers, since nothing hides the later ids from it, and its training would look splendid. So this check catches a model that *cannot learn*. It does not catch one that computes something else, or one that cheats. For those there are the checks of [chapter 10](10_blind_spots.ipynb), and text that the model writes.
+# A softmax inside the model is found at once: its loss cannot come near 0, as exercise 7.3 computed. At the default seed a shortcut that holds back the gradient is found as well, since the loss is not there after so many steps, and the other three learn the batch like the right model. One of these sees the answers, since nothing hides the later ids from it, and its training would look splendid. So this check catches a model that *cannot learn*. It does not catch one that computes something else, or one that cheats. For those there are the checks of [chapter 10](10_blind_spots.ipynb), and text that the model writes.
 #
 # ### Drawn from the seed alone
 #
@@ -685,7 +685,7 @@ assert rows[1][1] > rows[2][1]
 #
 # ## What carries the training
 #
-# The chapters on normalization, shortcuts and the block left open what these do for training. Here they are changed, one at a time, in a deeper and narrower model: no shortcuts; the norms after the sums, as in post-norm, with the last norm kept; no norms at all, not even the last.
+# The chapters on normalization, shortcuts and the block left open what these do for training. Here they are changed, one at a time, in a narrower model of `depth` blocks: no shortcuts; the norms after the sums, as in post-norm, with the last norm kept; no norms at all, not even the last.
 
 
 # %%
@@ -821,10 +821,10 @@ show_table(["run", "loss, last ten steps", "well below word frequencies?"], rows
 
 # %%
 stuck = [row[0] for row in rows if not row[2]]
-print("not well below word frequencies:", " · ".join(stuck))
+print("not well below word frequencies:", " · ".join(stuck) or "none")
 
 # %% [markdown]
-# One block learns without shortcuts. And, at the default depth, post-norm, which did as well as pre-norm in the figure, does not get past the word frequencies at the higher rate unless it is warmed up, while the model as built takes the same rate from the first step. That agrees with what Xiong et al. (2020) report of the two orders. Still it is an observation about a small model, one seed and 80 steps. What the runs do show is how easily a comparison is turned round: whoever tunes the rate for one variant and gives it to the other may have decided the outcome. A difference between two trainings is a finding about both *and* their settings.
+# At the default seed one block learns without shortcuts. And, at the default depth besides, post-norm, which did as well as pre-norm in the figure, does not get past the word frequencies at the higher rate unless it is warmed up, while the model as built takes the same rate from the first step. That agrees with what Xiong et al. (2020) report of the two orders. Still it is an observation about a small model, one seed and 80 steps. What the runs do show is how easily a comparison is turned round: whoever tunes the rate for one variant and gives it to the other may have decided the outcome. A difference between two trainings is a finding about both *and* their settings.
 #
 # ## Stop, and go on
 #
@@ -970,6 +970,24 @@ print("ten steps: the same losses and the same weights, to 1e-9")
 # %% [markdown]
 # What `Trainer` adds is the checks before a training begins, the error where a loss is not finite, and everything about stopping and sharing.
 #
+# ## The results of this run
+#
+# What was learned in a few numbers: the loss on new texts beside the least possible one, the share of accepted couplets beside its bound, and where two of the compared models ended. Except for the least loss they are outcomes of trainings, so their digits are those of one machine, one seed and one schedule. A rerun with other parameters gives these results again, under the same names.
+
+# %% tags=["nbval-ignore-output"]
+ends = {name: sum(c[-10:]) / len(c[-10:]) for name, c in curves.items()}
+publish(
+    [
+        ("least_loss", least_loss(), "least possible loss, in nats"),
+        ("new_texts_loss", of_each.mean(), "loss on texts never read, in nats"),
+        ("accepted_share", shares["kept out", 1.0], "of couplets, keywords kept out"),
+        ("share_bound", bound, "the bound on that share, from the loss"),
+        ("loss_as_built", ends["as built"], f"depth {depth}, last ten of 80 steps"),
+        ("loss_no_shortcuts", ends["no shortcuts"], "the same without shortcuts"),
+    ]
+)
+
+# %% [markdown]
 # ## When it goes wrong
 #
 # | Symptom | Cause | How to tell | Mend |

@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 
+import click
 import nbformat
 import pytest
+from papermill.inspection import display_notebook_help
 
 from book_utils.workbench.files import ROOT, chapter_scripts
 from book_utils.workbench.pairs import differences, read_source, write_notebook
+from book_utils.workbench.parameters import read_parameters
 
 MEND = "edit the .py, then run `make chapters`"
 each_chapter = pytest.mark.parametrize("script", chapter_scripts(), ids=lambda script: script.stem)
@@ -163,13 +166,26 @@ def test_nbval_turns_red_on_a_changed_digit(tmp_path, chapter, committed_text, c
     assert f"FAILED {notebook.name}::Cell" in run.stdout and "1 failed" in run.stdout
 
 
-def test_papermill_reruns_a_chapter_and_lists_its_parameters(tmp_path):
-    chapter, result = ROOT / "chapters" / "02_layer_norm.ipynb", tmp_path / "out.ipynb"
-    papermill = [sys.executable, "-m", "papermill", str(chapter)]
-    run = subprocess.run([*papermill, str(result), "-p", "emb_dim", "8"], cwd=tmp_path, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert "x [2, 3, 8]" in result.read_text("utf-8")
-    run = subprocess.run([*papermill, str(result), "-p", "emb_dim", "1"], cwd=tmp_path, capture_output=True, text=True)
+def test_papermill_reruns_a_chapter_from_any_folder_with_the_same_result(tmp_path):
+    chapter = ROOT / "chapters" / "02_layer_norm.ipynb"
+    command = [sys.executable, "-m", "papermill", "--no-progress-bar"]
+    cells = []
+    for number, folder in enumerate([tmp_path, ROOT, ROOT / "chapters"]):
+        result = tmp_path / f"{number}.ipynb"
+        arguments = [os.path.relpath(chapter, folder), str(result), "-p", "emb_dim", "8"]
+        run = subprocess.run([*command, *arguments], cwd=folder, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        cells.append([(cell.source, cell.get("outputs")) for cell in nbformat.read(result, as_version=4).cells])
+    assert cells[0] == cells[1] == cells[2] and "x [2, 3, 8]" in str(cells[0])
+    run = subprocess.run([*command, str(chapter), str(result), "-p", "emb_dim", "1"], capture_output=True, text=True)
     assert run.returncode != 0 and "emb_dim = 1 is out of range: D, features per position (2 to 1024)" in run.stderr
-    run = subprocess.run([*papermill, "--help-notebook"], cwd=tmp_path, capture_output=True, text=True)
-    assert run.returncode == 0 and "emb_dim: int (default 4)" in run.stdout and "features per position" in run.stdout
+
+
+@each_chapter
+def test_papermill_lists_every_parameter_with_its_type_default_and_meaning(script, capsys):
+    context = click.Context(click.Command("papermill"), info_name="papermill")
+    assert display_notebook_help(context, str(script.with_suffix(".ipynb")), None) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for parameter in read_parameters(script):
+        default = re.search(rf"^{parameter.name}: \w+ = (.+?)  # ", script.read_text("utf-8"), re.MULTILINE)[1]
+        assert f"{parameter.name}: {parameter.type} (default {default}) {parameter.meaning}" in shown

@@ -4,11 +4,14 @@ import re
 import subprocess
 import sys
 
+import click
 import jaxtyping
 import pytest
 import torch
+from click.testing import CliRunner
 
 import book_utils
+from book_utils.workbench.cli import main
 from book_utils.workbench.files import ROOT
 
 PACKAGE = ROOT / "book_utils"
@@ -36,9 +39,28 @@ def test_importing_is_quick_and_has_no_side_effect():
     assert run(f"import os, torch; a = {state}; from book_utils import *; print(a == {state})") == "True"
 
 
-def test_the_command_line_starts_without_torch():
-    loaded = run("import sys, book_utils.workbench.cli; print('torch' in sys.modules)")
-    assert loaded == "False"
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["parameters"], ["rerun", "04_shortcuts", "-p", "depth", "0"], ["sweep", "--help"]]
+)
+def test_the_command_line_answers_before_anything_heavy_is_imported(arguments):
+    heavy = {"torch", "nbformat", "jupytext", "nbclient", "papermill", "distributed", "matplotlib"}
+    code = f"""import sys
+from book_utils.workbench.cli import main
+try:
+    main({arguments})
+finally:
+    print(sorted({heavy} & {{*sys.modules}}))
+"""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.splitlines()[-1] == "[]", answer
+
+
+@pytest.mark.parametrize("command", sorted(main.commands))
+def test_each_command_says_what_it_does_and_what_each_option_is_for(command):
+    answer = CliRunner().invoke(main, [command, "--help"], terminal_width=80)
+    assert answer.exit_code == 0 and len(main.commands[command].help) > 40
+    options = [p for p in main.commands[command].params if isinstance(p, click.Option)]
+    assert [option.name for option in options if not option.help] == []
 
 
 @pytest.mark.parametrize("module", MODULES)

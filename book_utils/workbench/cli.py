@@ -52,7 +52,7 @@ def site():
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF JUPYTERLAB]...")
 def lab(arguments):
-    """Open the chapters in JupyterLab."""
+    """Open the chapters in JupyterLab. Its own options go through, say --no-browser."""
     from book_utils.workbench.lab import start
 
     start(arguments)
