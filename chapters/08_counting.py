@@ -755,14 +755,14 @@ print("equal in every line, for five models in three variants")
 # The counts of this chapter's model by name, with three shares of the untied one. They are whole numbers and their ratios, so they are the same everywhere. A rerun with other parameters gives them again, under the same names.
 
 # %%
-N, in_blocks = total(lines), L * sum(block_lines(D).values())
+predicted, in_blocks = total(lines), L * sum(block_lines(D).values())
 publish(
     [
         ("parameters", count(model), "N counted, untied"),
-        ("predicted", N, "N by the ledger, untied"),
+        ("predicted", predicted, "N by the ledger, untied"),
         ("parameters_tied", count(tied), "N counted, tied"),
-        ("block_share", in_blocks / N, "of N, in the L blocks"),
-        ("head_share", V * D / N, "of N, in the output head"),
+        ("block_share", in_blocks / predicted, "of N, in the L blocks"),
+        ("head_share", V * D / predicted, "of N, in the output head"),
         ("mask_numbers", buffers(masks), "L · C · C, in upstream's masks"),
     ]
 )

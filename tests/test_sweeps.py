@@ -228,13 +228,14 @@ def test_two_sweeps_at_once_refuse_each_others_folder_alone(small_book):
         write(small_book, HEAD + f"grid: {{n: {n}}}\n", f"{name}.yml") for name, n in [("a", [1, 2]), ("b", [3])]
     )
     first, second = (small_book.start("sweep", file) for file in (path, other))
-    wait_for(lambda: (small_book.runs / "a" / ".lock").exists())
+    wait_for(lambda: list((small_book.runs / "a").glob("*.ipynb")))
+    listening = [c.laddr.ip for p in processes_of(small_book.root) for c in p.net_connections() if c.status == "LISTEN"]
+    assert listening and set(listening) == {"127.0.0.1"}
     status, _, err = small_book.call("sweep", path)
     assert status == 1 and err == "Error: another command is making runs/a\n"
     for process in (first, second):
-        process.communicate(timeout=120)
-    assert [first.returncode, second.returncode] == [0, 0]
-    assert [len(table(small_book.runs / name)) for name in ("a", "b")] == [2, 1]
+        assert process.communicate(timeout=120)[1] == "" and process.returncode == 0
+    assert [len(table(small_book.runs / name)) for name in ("a", "b")] == [5, 1]
 
 
 def test_a_folder_of_another_chapter_or_none_is_refused_in_one_line(small_book):

@@ -32,7 +32,7 @@ def main():
     """Build, check and rerun the book."""
 
 
-@main.command()
+@main.command(short_help="Execute every chapter and build the site.")
 @CELL_LIMIT
 def book(timeout):
     """Execute every chapter into _build/ and build the site from these runs."""
@@ -41,7 +41,7 @@ def book(timeout):
     build_book(timeout)
 
 
-@main.command()
+@main.command(short_help="Build the site from the committed outputs.")
 def site():
     """Build the site from the committed outputs, in seconds."""
     from book_utils.workbench.build import build_site
@@ -49,7 +49,7 @@ def site():
     build_site()
 
 
-@main.command(context_settings={"ignore_unknown_options": True})
+@main.command(context_settings={"ignore_unknown_options": True}, short_help="Open the chapters in JupyterLab.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS OF JUPYTERLAB]...")
 def lab(arguments):
     """Open the chapters in JupyterLab. Its own options go through, say --no-browser."""
@@ -58,7 +58,7 @@ def lab(arguments):
     start(arguments)
 
 
-@main.command()
+@main.command(short_help="Execute chapters; replace the committed ones.")
 @click.argument("names", nargs=-1)
 @CELL_LIMIT
 def chapters(names, timeout):
@@ -68,7 +68,7 @@ def chapters(names, timeout):
     build_chapters(names, timeout)
 
 
-@main.command()
+@main.command(short_help="Check that scripts and notebooks agree.")
 def pairs():
     """Say whether each script and its notebook agree."""
     from book_utils.workbench.build import check_pairs
@@ -76,7 +76,7 @@ def pairs():
     check_pairs()
 
 
-@main.command()
+@main.command(short_help="List what a chapter can be run with.")
 @click.argument("chapter", required=False)
 def parameters(chapter):
     """List the parameters of CHAPTER, or of all chapters, and the results that are published.
@@ -91,10 +91,14 @@ def parameters(chapter):
         _stop(error)
 
 
-@main.command()
+@main.command(short_help="Run a chapter with other parameters.")
 @click.argument("chapter")
-@click.option("-p", "--parameter", "given", type=(str, str), multiple=True, metavar="NAME VALUE", help="-p depth 24")
-@click.option("-r", "--raw", type=(str, str), multiple=True, metavar="NAME TEXT", help="A text, also None.")
+@click.option(
+    "-p", "--parameter", "given", type=(str, str), multiple=True, metavar="NAME VALUE", help="As often as needed."
+)
+@click.option(
+    "-r", "--raw", type=(str, str), multiple=True, metavar="NAME TEXT", help="The same for any text, even None."
+)
 @click.option(
     "--output", type=click.Path(path_type=Path), help="The notebook to write.  [default: in runs/, named after the run]"
 )
@@ -128,7 +132,7 @@ def _address(context, parameter, value):
     return value
 
 
-@main.command()
+@main.command(short_help="Run a chapter with many parameters.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--scheduler",
@@ -170,7 +174,7 @@ def sweep(context, file, scheduler, workers, output, timeout):
     context.exit(status)
 
 
-@main.command()
+@main.command(short_help="Compare GPTModel with upstream's classes.")
 @click.option(
     "--upstream",
     type=click.Path(exists=True, path_type=Path),
@@ -218,7 +222,7 @@ def parity(context, upstream, seed, results):
     context.exit(0 if content["verdict"] == "same" else 1)
 
 
-@main.command()
+@main.command(short_help="Train a small GPT, as chapter 13 does.")
 @click.option("--steps", type=click.IntRange(min=1), default=800, show_default=True, help="Updates of the weights.")
 @click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="Texts in each step.")
 @click.option("--learning-rate", type=click.FloatRange(min=0), default=8e-3, show_default=True, help="The largest one.")

@@ -67,7 +67,8 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator:
     for logger in ("distributed", "distributed.client"):
         logging.getLogger(logger).setLevel(silent)
     if scheduler is None:
-        local = {"threads_per_worker": 1, "dashboard_address": None, "silence_logs": silent}
+        # this machine alone can reach it, at whatever port is free
+        local = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": silent}
         with LocalCluster(n_workers=workers, **local) as cluster, Client(cluster, set_as_default=False) as client:
             yield client
         return
