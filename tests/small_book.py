@@ -48,8 +48,8 @@ if mode == "slow":
     time.sleep(100)
 if mode == "die":
     os._exit(1)
-if mode.startswith("kill") and not pathlib.Path("killed").exists():
-    pathlib.Path("killed").touch() if mode == "kill once" else None
+if mode == "kill" or (mode == "kill once" and not pathlib.Path("killed").exists()):
+    pathlib.Path("killed").touch()
     os.kill(os.getppid(), signal.SIGKILL)
     time.sleep(100)
 

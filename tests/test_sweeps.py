@@ -224,9 +224,8 @@ def test_a_killed_sweep_leaves_whole_notebooks_and_no_process(small_book):
 
 
 def test_two_sweeps_at_once_refuse_each_others_folder_alone(small_book):
-    path, other = (
-        write(small_book, HEAD + f"grid: {{n: {n}}}\n", f"{name}.yml") for name, n in [("a", [1, 2]), ("b", [3])]
-    )
+    path = write(small_book, HEAD + "grid: {n: [1, 2, 3, 4, 5]}\n", "a.yml")
+    other = write(small_book, HEAD + "grid: {n: [3]}\n", "b.yml")
     first, second = (small_book.start("sweep", file) for file in (path, other))
     wait_for(lambda: list((small_book.runs / "a").glob("*.ipynb")))
     listening = [c.laddr.ip for p in processes_of(small_book.root) for c in p.net_connections() if c.status == "LISTEN"]

@@ -32,7 +32,8 @@ __all__ = [
 # float64 some thousand, leave room for both.
 ROUNDING = {torch.float32: 2e-5, torch.float64: 1e-12}
 # Upstream computes the constant of GELU in float32, also in a float64 model: it is off by 3e-8 or 5e-8 of itself, as
-# the machine rounds the root. The limit is for the tiny configuration; the difference grows with width and depth.
+# the machine rounds the root. As a share of the largest value the difference stayed below a seventh of this limit in
+# some hundred random models, up to D = 256.
 UPSTREAM_THRESHOLD = 1e-7
 
 

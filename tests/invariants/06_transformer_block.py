@@ -14,7 +14,6 @@ SETS = [
 
 
 def holds(p, r, text):
-    """p: all parameters, defaults filled in; r: published results; text: everything that the notebook printed or showed."""
     B, T, D, L, rate = (p[name] for name in ("batch_size", "num_tokens", "emb_dim", "n_layers", "drop_rate"))
     parameters = 12 * D**2 + 10 * D
     assert r["parameters"] == parameters

@@ -33,7 +33,6 @@ SETS = [
 
 
 def holds(p, r, text):
-    """p: all parameters, defaults filled in; r: published results; text: everything that the notebook printed or showed."""
     from math import e, isclose, log, sqrt
 
     V, C, D, L = (p[name] for name in ("vocab_size", "context_length", "emb_dim", "n_layers"))

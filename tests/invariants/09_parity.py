@@ -26,16 +26,15 @@ SETS = [
 
 
 def holds(p, r, text):
-    """p: all parameters, defaults filled in; r: published results; text: everything that the notebook printed or showed."""
     from math import sqrt
 
     B, T, V, D, L = (p[name] for name in ("batch_size", "num_tokens", "vocab_size", "emb_dim", "n_layers"))
     bias = 3 * D if p["qkv_bias"] else 0
     parameters = 2 * V * D + p["context_length"] * D + L * (12 * D**2 + 10 * D + bias) + 2 * D
     assert f"ids [{B}, {T}] -> logits [{B}, {T}, {V}]" in text
-    assert text.count(f"{parameters}  True    [{B}, {T}, {V}]") == 2  # the right model and the one with the exact GELU
+    assert text.count(f"{parameters}  True    [{B}, {T}, {V}]") == 2  # also with the exact GELU
     assert f"{7 * L + 3} stages in {L} blocks" in text and f"{7 * L + 3} stages agree with NumPy" in text
-    # A logit is a product with a normalized vector of length sqrt(D): scales, shifts and weights are near 1, 0 and 0.15.
+    # a logit is a product with a normalized vector of length sqrt(D); scales are near 1, weights near 0.15
     assert 0 < r["largest_logit"] < 2 * D
     unit = {"float32": 2**-24, "float64": 2**-53}[p["dtype"]]
     room = 100 * sqrt(D * L) * unit * max(1, r["largest_logit"])

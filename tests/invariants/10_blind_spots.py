@@ -8,7 +8,6 @@ SETS = [
 
 
 def holds(p, r, text):
-    """p: all parameters, defaults filled in; r: published results; text: everything that the notebook printed."""
     V, T, D, L = p["vocab_size"], p["num_tokens"], p["emb_dim"], p["n_layers"]
     tied = (V + 2 * T + 2) * D + L * (12 * D + 10) * D  # tables, last norm, blocks
     assert f"ids [4, {T}] -> logits [4, {T}, {V}]" in text

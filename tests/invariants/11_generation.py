@@ -11,7 +11,6 @@ SETS = [
 
 
 def holds(p, r, text):
-    """p: all parameters, defaults filled in; r: published results; text: everything that the notebook printed."""
     T, C, n = len(p["prompt"].encode()), p["context_length"], p["max_new_tokens"]  # the tokenizer is "bytes"
     below = max(0, min(n, C - T))  # steps before the window is full
     assert r["prompt_ids"] == T and f"ids [2, {T}] -> [2, {T + n}]" in text

@@ -10,7 +10,6 @@ SETS = [
 
 
 def holds(p, r, text):
-    """p: all parameters, defaults filled in; r: published results; text: everything that the notebook printed."""
     V, C, D, L = p["vocab_size"], p["context_length"], p["emb_dim"], p["n_layers"]
     B, T, H = p["batch_size"], p["num_tokens"], p["n_heads"]
     assert r["positions_without_cache"] == (T + C) * (C - T + 1) // 2

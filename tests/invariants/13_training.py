@@ -7,7 +7,6 @@ SETS = [
 
 
 def holds(p, r, text):
-    """p: all parameters, defaults filled in; r: published results; text: everything that the notebook printed."""
     D = p["emb_dim"]
     ways = 10 * 8 * 2**4 * 8**2 * 8**2 * 6**2 * 8 * 72  # second word, then the couplet's choices
     assert math.isclose(r["least_loss"], math.log(ways) / 19, rel_tol=1e-5)
