@@ -64,7 +64,7 @@ def _write_parquet(rows: Sequence[Row], path: Path) -> None:
 
 
 def read_table(path: Path) -> list[dict]:
-    """The rows of a `results.csv`; numbers, True, False and empty cells as what they were."""
+    """The rows of a `results.csv`. What looks like a number, True or False becomes one, an empty cell None."""
     with path.open(encoding="utf-8", newline="") as file:
         return [{name: _value(text) for name, text in row.items()} for row in csv.DictReader(file)]
 
