@@ -19,6 +19,12 @@ from book_utils.workbench.results import read_notebook
 from book_utils.workbench.runs import ABOUT, Run
 from book_utils.workbench.sweeps import Sweep
 
+# Dask keeps records of what its workers do, which grow with time and which nobody looks at here.
+NO_RECORDS = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.log-length": 60,
+    "distributed.admin.log-length": 60,
+}
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # workers stand side by side; torch in each would take all cores
 
 
@@ -61,6 +67,7 @@ def carry_out(
 @contextmanager
 def _client(scheduler: str | None, workers: int | None) -> Iterator:
     """A client of the scheduler that is named, or of one on this machine; both end with the block."""
+    import dask
     from distributed import Client, LocalCluster
 
     silent = logging.CRITICAL + 1  # what happens to workers is told in the results
@@ -69,7 +76,11 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator:
     if scheduler is None:
         # this machine alone can reach it, at whatever port is free
         local = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": silent}
-        with LocalCluster(n_workers=workers, **local) as cluster, Client(cluster, set_as_default=False) as client:
+        with (
+            dask.config.set(NO_RECORDS),
+            LocalCluster(n_workers=workers, **local) as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
             yield client
         return
     try:
