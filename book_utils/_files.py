@@ -24,8 +24,10 @@ def replacing(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.chmod(name, path.stat().st_mode if path.exists() else 0o644)  # mkstemp's own mode is private
         os.replace(name, path)
-    except BaseException:
+    except BaseException as error:
         Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk names no file
         raise
 
 

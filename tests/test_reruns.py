@@ -10,12 +10,13 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from small_book import end, interrupt, processes_of, wait_for
+from small_book import CHAPTER, end, interrupt, processes_of, wait_for
 
 from book_utils.workbench import files
 from book_utils.workbench.cli import main
-from book_utils.workbench.results import published
+from book_utils.workbench.results import MIME, published
 from book_utils.workbench.runs import Run
+from book_utils.workbench.sweep_results import read_table
 
 
 def strict(path):
@@ -57,6 +58,10 @@ def test_a_run_that_exists_is_not_overwritten_without_a_word(small_book):
     assert path.read_text() == "mine" and list(small_book.runs.iterdir()) == [path]
     assert small_book.call("rerun", "01_small", "-p", "n", "1", "--replace")[0] == 0
     assert published(strict(path)).values["square"] == 1
+    before = path.read_bytes()  # a run that fails does not take the place of one that is complete
+    status, _, err = small_book.call("rerun", "01_small", "-p", "mode", "fail", "--replace", "--output", path)
+    assert status == 3 and "01_small,n=1.failed.ipynb" in err and path.read_bytes() == before
+    assert small_book.read("01_small,n=1.failed.ipynb").cells[0].source.startswith("> [!CAUTION]")
 
 
 BAD = [
@@ -83,7 +88,9 @@ BAD = [
     (["-p", "n", "1", "-p", "n", "2"], "the parameter n is given twice"),
     (["-p", "n"], "Option '-p' requires 2 arguments"),
     (["--timeout", "0"], "--timeout"),
-    (["--output", "run.txt"], "its name ends in .ipynb; got run.txt"),
+    (["-p", "word", "\udcff"], "has a character that cannot be written in UTF-8"),
+    (["--output", "run.txt"], "whose name ends in .ipynb; got run.txt"),
+    (["--output", f"{'x' * 240}.ipynb"], "the name has 246 bytes, more than 200"),
     (["--output", "chapters/01_small.ipynb", "--replace"], "among the chapters, where a run is never written"),
 ]
 
@@ -178,7 +185,8 @@ def test_a_folder_that_cannot_be_written_and_a_full_disk_are_one_line(small_book
         resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
 
     status, _, err = small_book.call("rerun", "01_small", "-p", "n", "5", preexec_fn=small_disk)
-    assert status == 1 and "File too large" in err and len(err.splitlines()) == 1
+    assert status == 1 and "File too large: 'runs/01_small,n=5.ipynb'" in err.replace(f"{small_book.root}/", "")
+    assert len(err.splitlines()) == 1
     assert list(small_book.runs.iterdir()) == []
 
 
@@ -207,6 +215,63 @@ def test_a_run_becomes_a_page_also_when_it_failed(small_book):
     assert set(pages) == {"01_small,n=9", "01_small,mode=fail"}
     assert "n squared" in pages["01_small,n=9"] and "Here the run ended" in pages["01_small,mode=fail"]
     assert all('href="_static/site.css' in page and "pst-search-dialog" not in page for page in pages.values())
+
+
+BROKEN = [
+    ("n: int = 3  # a", "n = 3  # a", "each line is `name: type = value  # meaning`"),
+    ("n: int = 3  # a", "import os  # a", "each line is"),
+    ("n: int = 3  # a", "n: int = (  # a", "each line is"),
+    ("n: int = 3  # a", "n: int = 2**3  # a", "each line is"),
+    ("n: int = 3  # a", "n: list = []  # a", "list is none of int, float, bool, str"),
+    ("n: int = 3  # a", "n: int = 2000  # a", "n = 2000 is out of range"),
+    ("n: int = 3  # a", "n: int = 3.5  # a", "n = 3.5 is not of type int"),
+    ('tags=["parameters"]', "", "no parameter 'n'. There are none"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "message"), BROKEN, ids=[wrong[:12] for _, wrong, _ in BROKEN])
+def test_a_broken_parameters_cell_is_one_clear_line(tmp_path, monkeypatch, right, wrong, message):
+    script = tmp_path / "01_small.py"
+    script.write_text(CHAPTER.replace(right, wrong), "utf-8")
+    monkeypatch.setattr(files, "chapter_scripts", lambda: [script])
+    for command in (["rerun", "01_small", "-p", "n", "1"], ["parameters"]):
+        result = CliRunner().invoke(main, command)
+        if command == ["parameters"] and "none" in message and "tags" in right:
+            assert result.exit_code == 0 and "no parameters" in result.stdout
+        else:
+            assert result.exit_code == 2 and message in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+# what was published
+
+NAMES = [
+    ('publish([("n", 1, "x")])', "the result n has the name of a parameter"),
+    ('publish([("seconds", 1, "x")])', "the result seconds has the name of a parameter, or of a column"),
+    ('publish([("a", 1, "x")]); publish([("b", 1, "x")])', "publishes results 2 times"),
+    ('publish([("A", 1, "x")])', "small letters"),
+    ('publish([("a", [1], "x")])', "the result a is a list"),
+    (
+        f'from IPython.display import display\ndisplay({{"{MIME}": {{"oops": 1}}}}, raw=True)',
+        "have another form than `publish` gives them",
+    ),
+]
+
+
+def test_what_cannot_be_gathered_is_a_failed_run_and_the_rest_go_on(small_book):
+    script = small_book.root / "chapters" / "01_small.py"
+    text = script.read_text("utf-8")
+    head, _, last = text.rpartition("publish([")
+    cases = "".join(f"    {number}: {code!r},\n" for number, (code, _) in enumerate(NAMES))
+    publishing = f"if n < {len(NAMES)}:\n    exec({{\n{cases}}}[n])\nelse:\n    publish([{last}"
+    script.write_text(head + publishing, "utf-8")
+    sweep = small_book.root / "all.yml"
+    sweep.write_text(f"chapter: 01_small\ngrid: {{n: {list(range(len(NAMES) + 1))}}}\nfigure: {{x: n, y: square}}\n")
+    status, _, err = small_book.call("sweep", sweep)
+    rows = read_table(small_book.runs / "all" / "results.csv")
+    assert (status, err) == (3, "") and rows[-1]["square"] == len(NAMES) ** 2
+    for row, (_, message) in zip(rows, NAMES, strict=False):
+        assert row["status"] == "cell error" and message in row["error"] and row["square"] is None
+    script.write_text(text, "utf-8")
 
 
 # names

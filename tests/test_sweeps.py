@@ -102,6 +102,8 @@ BAD = [
         HEAD + "grid: {n: [1]}\nfigure: {x: n, y: sqare}\n",
         "figure, y: no parameter or result 'sqare'; did you mean square?",
     ),
+    (HEAD + 'grid: {word: ["\\ud800"]}\n', "has a character that cannot be written in UTF-8"),
+    (HEAD + "grid: {n: [1]}\nfigure: {x: n, y: [n]}\n", "figure, y: no parameter or result"),
     (HEAD + "grid: {n: [1]}\nfigure: {x: n, y: 3}\n", "figure, y: no parameter or result '3'"),
     (HEAD + "grid: {n: [1]}\nfigure: {x: n, y: square, color: flag}\n", "no key 'color'"),
 ]
@@ -165,6 +167,7 @@ def test_a_sweep_records_what_fails_goes_on_and_later_makes_only_what_is_missing
     times = {notebook.name: notebook.stat().st_mtime_ns for notebook in folder.glob("*.ipynb")}
     torn = folder / "01_small,n=2.ipynb"
     torn.write_text(torn.read_text("utf-8")[:-100], "utf-8")
+    (folder / "01_small,n=0.ipynb").write_text('{"metadata": {"assembling_gpt": 3}, "cells": [{"outputs": null}]}')
     status, out, _ = small_book.call("sweep", path, "--timeout", "3")
     assert status == 3 and "[3/7] runs are complete already" in out and "01_small,n=20" not in out
     kept = [name for name in times if (folder / name).stat().st_mtime_ns == times[name]]
@@ -243,11 +246,15 @@ def test_a_folder_of_another_chapter_or_none_is_refused_in_one_line(small_book):
     mine = small_book.runs / "sweep" / "02_mine,depth=3.ipynb"
     mine.write_text("mine")
     status, _, err = small_book.call("sweep", path)
-    assert (
-        status == 1
-        and err == "Error: runs/sweep has other runs (02_mine,depth=3.ipynb); --output names another folder\n"
-    )
-    assert mine.read_text() == "mine"
+    refusal = "Error: runs/sweep has other files ({}); --output names another folder\n"
+    assert status == 1 and err == refusal.format("02_mine,depth=3.ipynb") and mine.read_text() == "mine"
+    of_a_rerun = mine.rename(mine.with_name("01_small,n=1.ipynb"))
+    assert small_book.call("sweep", path)[2] == refusal.format("01_small,n=1.ipynb")
+    of_a_rerun.unlink()
+    assert small_book.call("sweep", path)[0] == 0
+    of_a_rerun.unlink()
+    of_a_rerun.symlink_to(small_book.root / "chapters" / "01_small.ipynb")
+    assert small_book.call("sweep", path)[2] == refusal.format("01_small,n=1.ipynb")
     (small_book.root / "file").touch()
     status, _, err = small_book.call("sweep", path, "--output", "file/x")
     assert status == 1 and len(err.splitlines()) == 1

@@ -11,12 +11,14 @@ from tempfile import TemporaryDirectory
 import click
 import nbformat
 from filelock import FileLock, Timeout
+from nbformat.v4 import new_markdown_cell
 
 from book_utils._files import write_whole
 from book_utils.workbench import api, chapter_map, troubleshooting
 from book_utils.workbench.execute import Failure, execute_chapters
 from book_utils.workbench.files import ROOT, chapter_scripts, other_pages, shown
 from book_utils.workbench.pairs import differences, has_newer_edits, write_notebook
+from book_utils.workbench.runs import about_of
 
 BUILD = ROOT / "_build"
 HOME = "chapters/index.html"
@@ -157,6 +159,10 @@ def build_page(run: Path) -> Path:
         for cell in notebook.cells:
             if cell.cell_type == "markdown":
                 cell.source = _LINK_INSIDE.sub(r"\1", cell.source)
+        told = ", ".join(f"{name} = {value!r}" for name, value in about_of(notebook)["parameters"].items())
+        note = new_markdown_cell(f"> [!NOTE]\n> This page is a rerun, with `{told}`.")
+        starts = [(cell.cell_type, cell.source[:2]) for cell in notebook.cells]
+        notebook.cells.insert(starts.index(("markdown", "# ")) + 1, note)
         write_notebook(notebook, source / "run.ipynb")
         write_whole(source / "_toc.yml", "format: jb-book\nroot: run\n")
         if _sphinx(source, html, "-t", "page"):

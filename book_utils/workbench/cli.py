@@ -97,7 +97,7 @@ def parameters(chapter):
     "-p", "--parameter", "given", type=(str, str), multiple=True, metavar="NAME VALUE", help="As often as needed."
 )
 @click.option(
-    "-r", "--raw", type=(str, str), multiple=True, metavar="NAME TEXT", help="The same for any text, even None."
+    "-r", "--raw", type=(str, str), multiple=True, metavar="NAME TEXT", help="The same, and a text whatever it is."
 )
 @click.option(
     "--output", type=click.Path(path_type=Path), help="The notebook to write.  [default: in runs/, named after the run]"
@@ -127,7 +127,7 @@ def rerun(context, chapter, given, raw, output, replace, html, timeout):
 
 
 def _address(context, parameter, value):
-    if value is not None and not re.fullmatch(r"(tcp|tls)://\S+:\d+", value):
+    if value is not None and not re.fullmatch(r"tcp://\S+:\d+", value):
         raise click.BadParameter(f"{value!r} is no address such as tcp://127.0.0.1:8786")
     return value
 

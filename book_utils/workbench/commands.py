@@ -16,7 +16,8 @@ def list_parameters(chapter: str | None) -> None:
     """Print what a chapter, or each, can be run with, and what it publishes. ValueError for an unknown chapter."""
     for script in [files.find_chapter(chapter)] if chapter else files.chapter_scripts():
         rows = [[p.name, p.type, repr(p.default), p.meaning] for p in read_parameters(script)]
-        click.echo(f"{script.stem}\n{Table(['parameter', 'type', 'default', 'meaning (range)'], rows)}\n")
+        table = Table(["parameter", "type", "default", "meaning (range)"], rows) if rows else "no parameters"
+        click.echo(f"{script.stem}\n{table}\n")
         if results := published(read_notebook(script.with_suffix(".ipynb"))).meanings:
             click.echo(f"{Table(['result', 'meaning'], list(map(list, results.items())))}\n")
 
@@ -41,7 +42,7 @@ def make_rerun(
         from book_utils.workbench.execute import EXIT
         from book_utils.workbench.reruns import rerun
 
-        failure, results = rerun(run, path, timeout)
+        path, failure, results = rerun(run, path, timeout)
     if failure:
         click.echo(f"{failure}\nAs far as it came, the run is in {files.shown(path)}.", err=True)
     else:
@@ -73,6 +74,7 @@ def _make_missing(sweep, folder: Path, scheduler: str | None, workers: int | Non
     from book_utils.workbench.sweep_runs import carry_out
 
     total, lost = len(sweep.runs), {}
+    sweep_results.write_table(sweep_results.gather(sweep, folder, lost), folder)
     with tqdm(total=total, unit="run", disable=None, leave=False) as bar:
 
         def report(done: int, line: str) -> None:
@@ -88,9 +90,12 @@ def _make_missing(sweep, folder: Path, scheduler: str | None, workers: int | Non
                 click.echo(f"wrote {files.shown(path)}")
             complete = sum(row["status"] == COMPLETE for row in rows)
             click.echo(f"{complete} of {total} runs are complete")
-    if sweep.figure and complete:
-        from book_utils.workbench.sweep_figure import draw
+    if sweep.figure:
+        from book_utils.workbench.sweep_figure import can_draw, draw
 
-        draw(rows, sweep.figure, "figure", folder)
-        click.echo(f"wrote {files.shown(folder / 'figure.svg')}")
+        if can_draw(rows, sweep.figure):
+            draw(rows, sweep.figure, "figure", folder)
+            click.echo(f"wrote {files.shown(folder / 'figure.svg')}")
+        else:
+            click.echo(f"no figure: no complete run has numbers for {sweep.figure['y']}")
     return 0 if complete == total else 3

@@ -81,7 +81,7 @@ def _to_its_end(work: Coroutine) -> object:
     loop = asyncio.new_event_loop()
     task = loop.create_task(work)
     with closing(loop), ThreadPoolExecutor(max_workers=1) as thread:
-        result = thread.submit(loop.run_until_complete, task)
+        result = thread.submit(_run, loop, task)
         try:
             return result.result()
         except KeyboardInterrupt:
@@ -90,6 +90,17 @@ def _to_its_end(work: Coroutine) -> object:
                 return result.result()
             except asyncio.CancelledError:
                 raise KeyboardInterrupt from None
+
+
+def _run(loop: asyncio.AbstractEventLoop, task: asyncio.Task) -> object:
+    try:
+        return loop.run_until_complete(task)
+    finally:  # what a client left behind when it was interrupted
+        left = asyncio.all_tasks(loop)
+        for other in left:
+            other.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left))
 
 
 async def _execute_all(scripts, folder, figures, timeout, report) -> list[Failure]:

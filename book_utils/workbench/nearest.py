@@ -9,4 +9,4 @@ def unknown(what: str, name: object, known: Iterable[str]) -> str:
     known, name = list(known), str(name)[:60]
     near = [other for other in known if name and other.startswith(name)] or get_close_matches(name, known, cutoff=0.5)
     guess = f"; did you mean {near[0]}?" if near else "."
-    return f"no {what} {name!r}{guess} There are {', '.join(known)}"
+    return f"no {what} {name!r}{guess} There are {', '.join(known) or 'none'}"

@@ -80,6 +80,8 @@ class Parameter:
         if not isinstance(value, wanted) or (self.kind != "bool" and isinstance(value, bool)):
             hint = "; write True or False" if self.kind == "bool" else ""
             raise TypeError(f"{shown} is not of type {self.type}{hint} ({self.meaning})")
+        if isinstance(value, str) and not value.isprintable() and re.search("[\ud800-\udfff]", value):
+            raise ValueError(f"{shown} has a character that cannot be written in UTF-8 ({self.meaning})")
         if self.kind == "float" and not math.isfinite(value):
             raise ValueError(f"{shown} is not a finite number ({self.meaning})")
         for found, holds in self._ranges():
@@ -88,7 +90,7 @@ class Parameter:
 
 
 def read_parameters(script: Path) -> list[Parameter]:
-    """The parameters of a chapter, from the `parameters` cell of its script."""
+    """The parameters of a chapter, from the `parameters` cell of its script. ValueError for a cell in another form."""
     cell = re.search(
         r'^# %%[^\n]*tags=\[[^\n]*"parameters"[^\n]*\]\n(.*?)(?=^# %%|\Z)',
         script.read_text("utf-8"),
@@ -96,17 +98,27 @@ def read_parameters(script: Path) -> list[Parameter]:
     )
     if cell is None:
         return []
-    lines = cell[1].splitlines()
-    return [
-        Parameter(
-            name=node.target.id,
-            type=ast.unparse(node.annotation),
-            default=ast.literal_eval(node.value),
-            # what follows the value; ast counts columns in bytes
-            meaning=lines[node.end_lineno - 1].encode()[node.end_col_offset :].decode().strip(" #"),
-        )
-        for node in ast.parse(cell[1]).body
-    ]
+    try:
+        return [_parameter(node, cell[1].splitlines()) for node in ast.parse(cell[1]).body]
+    except (SyntaxError, AttributeError, ValueError, TypeError) as error:
+        raise ValueError(
+            f"{script.name}: in the parameters cell each line is `name: type = value  # meaning`, "
+            f"with a value that its type and range allow ({error})"
+        ) from None
+
+
+def _parameter(node: ast.stmt, lines: list[str]) -> Parameter:
+    parameter = Parameter(
+        name=node.target.id,
+        type=ast.unparse(node.annotation),
+        default=ast.literal_eval(node.value),
+        # what follows the value; ast counts columns in bytes
+        meaning=lines[node.end_lineno - 1].encode()[node.end_col_offset :].decode().strip(" #"),
+    )
+    if parameter.kind not in TYPES:
+        raise ValueError(f"{parameter.type} is none of {', '.join(TYPES)}")
+    parameter.check(parameter.default)
+    return parameter
 
 
 def check_parameters(chapter: str, values: Mapping[str, object]) -> None:

@@ -3,10 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from filelock import FileLock, Timeout
 
 from book_utils.workbench import files
+
+LONGEST = 200  # bytes of a run's name; file systems take 255, and a file is written beside it first
+TABLE = "results.csv"  # what makes a folder a sweep's
 
 
 @contextmanager
@@ -16,11 +20,13 @@ def run_place(path: Path, replace: bool = False) -> Iterator[None]:
     ValueError for a place that is no run's, OSError for a run that exists (unless it may be replaced), for one that
     another command is making, and where nothing can be written.
     """
-    if path.suffix != ".ipynb":
-        raise ValueError(f"a run is a notebook, and its name ends in .ipynb; got {path}")
+    if path.suffix != ".ipynb" or path.is_dir():
+        raise ValueError(f"a run is a notebook, a file whose name ends in .ipynb; got {path}")
+    if len(path.name.encode()) > LONGEST:
+        raise ValueError(f"the name has {len(path.name.encode())} bytes, more than {LONGEST}: {path.name}")
     _check_outside(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _held(path.with_name(f".{path.stem[:200]}.lock"), path):
+    with _held(path.with_name(f".{path.stem}.lock"), path):
         if path.exists() and not replace:
             raise FileExistsError(f"{files.shown(path)} exists; --replace writes over it, --output gives another name")
         yield
@@ -36,9 +42,13 @@ def sweep_place(folder: Path, chapter: str) -> Iterator[None]:
     _check_outside(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with _held(folder / ".lock", folder):
-        others = [path.name for path in folder.glob("*.ipynb") if path.stem.split(",")[0] != chapter]
-        if others:
-            raise FileExistsError(f"{files.shown(folder)} has other runs ({others[0]}); --output names another folder")
+        of_a_sweep = (folder / TABLE).exists()
+        for path in folder.iterdir():
+            other = path.suffix == ".ipynb" and not (of_a_sweep and path.stem.split(",")[0] == chapter)
+            if other or path.is_symlink():  # a link may lead to what is not the sweep's
+                raise FileExistsError(
+                    f"{files.shown(folder)} has other files ({path.name}); --output names another folder"
+                )
         yield
 
 
@@ -49,6 +59,8 @@ def _check_outside(path: Path) -> None:
 
 @contextmanager
 def _held(lock: Path, place: Path) -> Iterator[None]:
+    with TemporaryFile(dir=lock.parent):  # an error now, where nothing can be written
+        pass
     try:
         with FileLock(lock, timeout=0):
             try:

@@ -60,10 +60,11 @@ def read_notebook(path: Path) -> dict:
     """A notebook as plain JSON, which is quicker; one without cells where there is none, or none that can be read."""
     try:
         notebook = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        notebook = None
-    is_one = isinstance(notebook, dict) and {"metadata", "cells"} <= set(notebook)
-    return notebook if is_one else {"metadata": {}, "cells": []}
+        if all(isinstance(output, dict) for cell in notebook["cells"] for output in cell.get("outputs", [])):
+            return {**notebook, "metadata": dict(notebook["metadata"])}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        pass  # it is no notebook
+    return {"metadata": {}, "cells": []}
 
 
 def published(notebook: Mapping) -> Results:
@@ -71,7 +72,11 @@ def published(notebook: Mapping) -> Results:
     found = list(_outputs(notebook))
     if len(found) > 1:
         raise ValueError(f"the notebook publishes results {len(found)} times; once is wanted")
-    return Results([(item["name"], item["value"], item["meaning"]) for item in found[0]["results"]] if found else [])
+    try:
+        items = found[0]["results"] if found else []
+        return Results([(item["name"], item["value"], item["meaning"]) for item in items])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"the published results have another form than `publish` gives them ({error})") from None
 
 
 def _outputs(notebook: Mapping) -> Iterator[dict]:

@@ -20,6 +20,8 @@ from book_utils.workbench.parameters import checked, read_parameters
 
 ABOUT = "assembling_gpt"  # in a notebook's metadata
 COMPLETE = "complete"
+PACKAGES = ("torch", "numpy", "book_utils")  # whose versions are noted
+COLUMNS = ("status", "error", "seconds", "python", *PACKAGES)  # of a sweep's table, beside parameters and results
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,14 @@ class Run:
 
     def is_complete(self, notebook: Mapping) -> bool:
         """Whether `notebook` is this very run, of the chapter as it is now, and came to its end."""
-        about = notebook["metadata"].get(ABOUT, {})
+        about = about_of(notebook)
         return about.get("status") == COMPLETE and about | self.about() == about
+
+
+def about_of(notebook: Mapping) -> dict:
+    """What a notebook notes of itself; nothing, if it is no run."""
+    about = notebook["metadata"].get(ABOUT)
+    return about if isinstance(about, dict) else {}
 
 
 def _tame(value: object) -> str:

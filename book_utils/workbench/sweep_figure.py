@@ -44,7 +44,7 @@ def draw(rows: Sequence[Row], axes: Mapping[str, str], name: str, folder: Path |
     A sign is a run, a line goes through medians. The figure is shown, and kept as `figure` keeps it.
     """
     x, y, hue = (axes.get(axis) for axis in ("x", "y", "hue"))
-    ended = [row for row in rows if isinstance(row[y], (int, float)) and row[x] is not None]
+    ended = _ended(rows, axes)
     places = sorted({row[x] for row in ended}, key=lambda place: (str(type(place)), place))
     lines = []
     for value in dict.fromkeys(row.get(hue) for row in ended):
@@ -77,6 +77,16 @@ def draw(rows: Sequence[Row], axes: Mapping[str, str], name: str, folder: Path |
         ax.set(xlabel=x, ylabel=y)
         if hue:
             ax.legend()
+
+
+def can_draw(rows: Sequence[Row], axes: Mapping[str, str]) -> bool:
+    """Whether there is anything that `draw` could draw."""
+    return bool(_ended(rows, axes))
+
+
+def _ended(rows: Sequence[Row], axes: Mapping[str, str]) -> list[Row]:
+    """The runs with a number, or True or False, for y, and a value for x."""
+    return [row for row in rows if isinstance(row.get(axes["y"]), (int, float)) and row.get(axes["x"]) is not None]
 
 
 def _draw_line(ax, at: Sequence[float], line: Line, log: bool, number: int) -> None:

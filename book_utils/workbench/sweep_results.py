@@ -7,8 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from book_utils._files import replacing, write_whole
+from book_utils.workbench.places import TABLE
 from book_utils.workbench.results import published, read_notebook
-from book_utils.workbench.runs import ABOUT
+from book_utils.workbench.runs import COMPLETE, about_of
 from book_utils.workbench.sweeps import Sweep
 
 NOT_RUN = "not run"
@@ -28,18 +29,19 @@ def gather(sweep: Sweep, folder: Path, lost: Mapping[str, str]) -> list[dict]:
 
 def _row(run, notebook: Mapping, lost: str | None) -> tuple[dict, dict, dict]:
     """Parameters, results, and how it went."""
-    about = notebook["metadata"].get(ABOUT, {})
+    about = about_of(notebook)
     if about | run.about() != about:  # of another text of the chapter
         about, notebook = {}, {"cells": []}
     if lost is not None:
         about, notebook = {"status": WORKER_ERROR, "error": lost}, {"cells": []}
     ended = {"status": about.get("status", NOT_RUN), "error": about.get("error"), "seconds": about.get("seconds")}
-    return dict(run.parameters), published(notebook).values, ended | about.get("versions", {})
+    results = published(notebook).values if about.get("status") == COMPLETE else {}
+    return dict(run.parameters), results, ended | about.get("versions", {})
 
 
 def write_table(rows: Sequence[Row], folder: Path) -> list[Path]:
     """Write `results.csv`, and `results.parquet` where pyarrow is installed. Returns the files."""
-    files = [folder / "results.csv"]
+    files = [folder / TABLE]
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -57,8 +59,11 @@ def _write_parquet(rows: Sequence[Row], path: Path) -> None:
 
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     for name, values in columns.items():
-        if any(isinstance(value, float) for value in values):  # a column has one type
-            columns[name] = [None if value is None else float(value) for value in values]
+        kinds = {type(value) for value in values if value is not None}
+        wide = any(isinstance(value, int) and abs(value) >= 2**63 for value in values)
+        if len(kinds) > 1 or wide:  # a column has one type
+            kind = float if kinds == {int, float} else str
+            columns[name] = [None if value is None else kind(value) for value in values]
     with replacing(path) as new:
         parquet.write_table(pyarrow.table(columns), new)
 

@@ -5,6 +5,7 @@ another machine, if the same book_utils is installed there.
 """
 
 import logging
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -53,6 +54,8 @@ def carry_out(
     if not missing:
         return
     with _client(scheduler, workers) as client:
+        if not client.nthreads():
+            report(done, "no worker is there yet; waiting for one")
         for run, future in _finished(client, missing, timeout):
             if future.status == "finished":
                 notebook = nbformat.reads(future.result(), as_version=4)
@@ -76,12 +79,14 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator:
     if scheduler is None:
         # this machine alone can reach it, at whatever port is free
         local = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": silent}
-        with (
-            dask.config.set(NO_RECORDS),
-            LocalCluster(n_workers=workers, **local) as cluster,
-            Client(cluster, set_as_default=False) as client,
-        ):
-            yield client
+        _ctrl_c(signal.SIG_BLOCK)  # workers take this over: of a key that a terminal sends to all, they hear nothing
+        try:
+            with dask.config.set(NO_RECORDS), LocalCluster(n_workers=workers, **local) as cluster:
+                _ctrl_c(signal.SIG_UNBLOCK)
+                with Client(cluster, set_as_default=False) as client:
+                    yield client
+        finally:
+            _ctrl_c(signal.SIG_UNBLOCK)
         return
     try:
         client = Client(scheduler, timeout=10, set_as_default=False)
@@ -89,6 +94,10 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator:
         raise ConnectionError(f"no scheduler answers at {scheduler} ({_first_line(error)})") from None
     with client:
         yield client
+
+
+def _ctrl_c(how: int) -> None:
+    signal.pthread_sigmask(how, {signal.SIGINT})
 
 
 def _finished(client, runs: list[Run], timeout: int) -> Iterator[tuple]:

@@ -81,7 +81,7 @@ def _figure(axes: object, run: Run) -> Mapping[str, str]:
         raise ValueError("a figure needs x and y, say {x: depth, y: first_gradient, hue: use_shortcut}")
     known = {**run.parameters, **published(read_notebook(run.script.with_suffix(".ipynb"))).values}
     for axis, name in axes.items():
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise ValueError(f"figure, {axis}: {unknown('parameter or result', name, known)}")
     return axes
 
