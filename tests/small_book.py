@@ -97,6 +97,15 @@ class SmallBook:
         return nbformat.read(self.runs / name, as_version=4)
 
 
+def fill_the_disk(process):
+    """From now on the command, and not the kernels and workers that it has started, can write no file of any size."""
+    psutil.Process(process.pid).rlimit(psutil.RLIMIT_FSIZE, (1000, 1000))
+
+
+def kernels_of(root):
+    return [process for process in processes_of(root) if "ipykernel_launcher" in process.cmdline()]
+
+
 def interrupt(process):
     """Ctrl-C, as a terminal sends it: to the command and to all that it started in its group."""
     os.killpg(process.pid, signal.SIGINT)

@@ -52,7 +52,7 @@ def test_every_drawing_in_the_notebook_is_the_kept_figure(script):
     outputs = [output for cell in committed(script).cells for output in cell.get("outputs", []) if "data" in output]
     drawings = {output.data["image/svg+xml"] for output in outputs if "image/svg+xml" in output.data}
     assert drawings <= {path.read_text("utf-8") for path in (ROOT / "figures").glob("*.svg")}
-    assert len(drawings) == len(re.findall(r"with (?:figure|diagram)\(", script.read_text("utf-8")))
+    assert len(drawings) == len(re.findall(r"(?:with figure|with diagram|show_sweep)\(", script.read_text("utf-8")))
 
 
 @each_chapter

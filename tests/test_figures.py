@@ -82,6 +82,7 @@ def test_every_figure_that_a_chapter_draws_is_kept_and_no_other():
         for script in chapter_scripts()
         for name in re.findall(r'with (?:figure|diagram)\(\s*"(\w+)"', script.read_text("utf-8"))
     }
+    drawn |= {f"{plan.name.partition('.')[0][3:]}_sweep" for plan in (ROOT / "chapters").glob("*.sweep.yml")}
     pictures = {path.stem for path in (ROOT / "figures").glob("*.svg")}
     assert drawn == {path.stem for path in KEPT} == pictures - {chapter_map.NAME}
 

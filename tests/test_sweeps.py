@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_book import end, interrupt, processes_of, wait_for
+from small_book import end, fill_the_disk, interrupt, kernels_of, processes_of, wait_for
 
 from book_utils.workbench import files
 from book_utils.workbench.runs import plan
@@ -261,12 +260,13 @@ def test_a_folder_of_another_chapter_or_none_is_refused_in_one_line(small_book):
 
 
 def test_a_full_disk_ends_the_sweep_in_one_line(small_book):
-    def small_disk():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))
-
     path = write(small_book, HEAD + "grid: {n: [1, 2, 3]}\n")
-    status, _, err = small_book.call("sweep", path, preexec_fn=small_disk)
-    assert status == 1 and "File too large" in err and len(err.splitlines()) == 1
+    process = small_book.start("sweep", path)
+    wait_for(lambda: kernels_of(small_book.root))
+    fill_the_disk(process)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 1 and len(err.splitlines()) == 1
+    assert err.startswith("Error: ") and "File too large" in err and "runs/sweep/" in err
     assert not list((small_book.runs / "sweep").glob("*.ipynb"))
     assert small_book.call("sweep", path)[0] == 0
 

@@ -148,8 +148,14 @@ async def _execute_one(notebook, name, folder, timeout, environment) -> Failure 
         extra_arguments=["--IPKernelApp.log_level=50"],  # a kernel warns of its transport, and complains when stopped
     )
     try:
-        with TemporaryDirectory() as own:  # not the reader's IPython settings, which can change what a cell prints
-            await client.async_execute(env={**os.environ, "IPYTHONDIR": own, **environment})
+        # IPYTHONDIR: not the reader's own IPython settings, which can change what a cell prints. What a kernel itself
+        # says goes to a file: at its end that is mostly noise, and else why it died.
+        with TemporaryDirectory() as own, open(Path(own, "said"), "w+") as said:
+            try:
+                await client.async_execute(env={**os.environ, "IPYTHONDIR": own, **environment}, stderr=said)
+            finally:
+                said.seek(0)
+                last_words = said.readline().strip()
     except CellExecutionError as error:
         return failure("cell error", f"{error.ename}: {error.evalue}")
     except CellTimeoutError:
@@ -157,5 +163,6 @@ async def _execute_one(notebook, name, folder, timeout, environment) -> Failure 
     except (RuntimeError, asyncio.CancelledError) as error:  # DeadKernelError is a RuntimeError
         if asyncio.current_task().cancelling():  # a kernel that is interrupted while it starts dies of it
             return failure("interrupted", "interrupted")
-        return failure("dead kernel", "the kernel died" if reached else f"the kernel did not start: {error}")
+        happened = "the kernel died" if reached else f"the kernel did not start: {error}"
+        return failure("dead kernel", f"{happened} ({last_words})" if last_words else happened)
     return None

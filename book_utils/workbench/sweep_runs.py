@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from multiprocessing import resource_tracker
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -79,7 +80,10 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator:
     if scheduler is None:
         # this machine alone can reach it, at whatever port is free
         local = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": silent}
-        _ctrl_c(signal.SIG_BLOCK)  # workers take this over: of a key that a terminal sends to all, they hear nothing
+        # Workers take over what is blocked, and so hear nothing of a key that a terminal sends to all. The tracker that
+        # multiprocessing starts with the first of them would unblock it again; so it is started before.
+        resource_tracker.ensure_running()
+        _ctrl_c(signal.SIG_BLOCK)
         try:
             with dask.config.set(NO_RECORDS), LocalCluster(n_workers=workers, **local) as cluster:
                 _ctrl_c(signal.SIG_UNBLOCK)
