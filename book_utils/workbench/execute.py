@@ -1,6 +1,7 @@
 """Execute notebooks, each in a fresh kernel of the Python that runs this, several at a time."""
 
 import asyncio
+import atexit
 import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -163,6 +164,8 @@ async def _execute_one(notebook, name, folder, timeout, environment) -> Failure 
     except (RuntimeError, asyncio.CancelledError) as error:  # DeadKernelError is a RuntimeError
         if asyncio.current_task().cancelling():  # a kernel that is interrupted while it starts dies of it
             return failure("interrupted", "interrupted")
+        # nbclient would clean up once more when Python ends, and stumble over a kernel that never was
+        atexit.unregister(client._cleanup_kernel)
         happened = "the kernel died" if reached else f"the kernel did not start: {error}"
         return failure("dead kernel", f"{happened} ({last_words})" if last_words else happened)
     return None
