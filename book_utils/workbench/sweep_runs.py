@@ -80,17 +80,14 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator:
     if scheduler is None:
         # this machine alone can reach it, at whatever port is free
         local = {"threads_per_worker": 1, "dashboard_address": "127.0.0.1:0", "silence_logs": silent}
-        # Workers take over what is blocked, and so hear nothing of a key that a terminal sends to all. The tracker that
-        # multiprocessing starts with the first of them would unblock it again; so it is started before.
-        resource_tracker.ensure_running()
-        _ctrl_c(signal.SIG_BLOCK)
+        _block_ctrl_c()
         try:
             with dask.config.set(NO_RECORDS), LocalCluster(n_workers=workers, **local) as cluster:
-                _ctrl_c(signal.SIG_UNBLOCK)
+                _unblock_ctrl_c()
                 with Client(cluster, set_as_default=False) as client:
                     yield client
         finally:
-            _ctrl_c(signal.SIG_UNBLOCK)
+            _unblock_ctrl_c()
         return
     try:
         client = Client(scheduler, timeout=10, set_as_default=False)
@@ -100,8 +97,19 @@ def _client(scheduler: str | None, workers: int | None) -> Iterator:
         yield client
 
 
-def _ctrl_c(how: int) -> None:
-    signal.pthread_sigmask(how, {signal.SIGINT})
+def _block_ctrl_c() -> None:
+    """Workers take over what is blocked, and so hear nothing of a key that a terminal sends to all (not on Windows).
+
+    The tracker that multiprocessing starts with the first of them would unblock it again; so it is started before.
+    """
+    if hasattr(signal, "pthread_sigmask"):
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
+def _unblock_ctrl_c() -> None:
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _finished(client, runs: list[Run], timeout: int) -> Iterator[tuple]:
