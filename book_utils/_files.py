@@ -26,7 +26,7 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(name, path)
     except BaseException as error:
         Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError) and error.errno and error.filename is None:
             error.filename = str(path)  # a full disk names no file
         raise
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -30,6 +31,15 @@ def write_to(path, text):
 
 def table(folder):
     return read_table(folder / "results.csv")
+
+
+def listening(root):
+    """The addresses at which the processes of a sweep can be reached."""
+    found = set()
+    for process in processes_of(root):
+        with suppress(psutil.NoSuchProcess, FileNotFoundError):  # it has just ended
+            found |= {c.laddr.ip for c in process.net_connections() if c.status == psutil.CONN_LISTEN}
+    return found
 
 
 # the plan
@@ -230,8 +240,7 @@ def test_two_sweeps_at_once_refuse_each_others_folder_alone(small_book):
     other = write(small_book, HEAD + "grid: {n: [3]}\n", "b.yml")
     first, second = (small_book.start("sweep", file) for file in (path, other))
     wait_for(lambda: list((small_book.runs / "a").glob("*.ipynb")))
-    listening = [c.laddr.ip for p in processes_of(small_book.root) for c in p.net_connections() if c.status == "LISTEN"]
-    assert listening and set(listening) == {"127.0.0.1"}
+    assert wait_for(lambda: listening(small_book.root)) == {"127.0.0.1"}
     status, _, err = small_book.call("sweep", path)
     assert status == 1 and err == "Error: another command is making runs/a\n"
     for process in (first, second):

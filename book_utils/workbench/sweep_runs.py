@@ -27,6 +27,7 @@ NO_RECORDS = {
     "distributed.admin.system-monitor.log-length": 60,
     "distributed.admin.log-length": 60,
 }
+AWAY = "the scheduler went away; started again, the sweep goes on where it was"
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # workers stand side by side; torch in each would take all cores
 
 
@@ -55,7 +56,7 @@ def carry_out(
     if not missing:
         return
     with _client(scheduler, workers) as client:
-        if not client.nthreads():
+        if not _threads(client):
             report(done, "no worker is there yet; waiting for one")
         for run, future in _finished(client, missing, timeout):
             if future.status == "finished":
@@ -120,7 +121,7 @@ def _finished(client, runs: list[Run], timeout: int) -> Iterator[tuple]:
     finished = as_completed(loop=client.loop)
 
     def fill() -> None:
-        room = 2 * max(1, sum(client.nthreads().values())) - len(under_way)
+        room = 2 * max(1, _threads(client)) - len(under_way)
         for run in islice(waiting, max(0, room)):
             source = nbformat.writes(notebook_of(run))
             future = client.submit(run_on_worker, source, run.name, str(Path.cwd()), timeout, pure=False)
@@ -130,9 +131,17 @@ def _finished(client, runs: list[Run], timeout: int) -> Iterator[tuple]:
     fill()
     for future in finished:
         if future.status == "cancelled":
-            raise ConnectionError("the scheduler went away; started again, the sweep goes on where it was")
+            raise ConnectionError(AWAY)
         yield under_way.pop(future), future
         fill()
+
+
+def _threads(client) -> int:
+    """How many runs the workers can make at once."""
+    try:
+        return sum(client.nthreads().values())
+    except (OSError, ValueError):  # the connection closed, or the client noticed before
+        raise ConnectionError(AWAY) from None
 
 
 def run_on_worker(source: str, name: str, folder: str, timeout: int) -> str:
