@@ -46,7 +46,8 @@ def make_rerun(
     if failure:
         click.echo(f"{failure}\nAs far as it came, the run is in {files.shown(path)}.", err=True)
     else:
-        click.echo(f"{results}\n\nThe run is in {files.shown(path)}.")
+        click.echo(f"{results}\n" if results.values else "it published no results")
+        click.echo(f"The run is in {files.shown(path)}.")
     if html:
         from book_utils.workbench.build import build_page
 
