@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 from filelock import FileLock
 
-from book_utils.workbench import build
+from book_utils.workbench import build, files
 from book_utils.workbench.cli import main
 from book_utils.workbench.execute import execute_chapters
 from book_utils.workbench.files import ROOT
@@ -39,7 +39,8 @@ def book(tmp_path, monkeypatch):
     shutil.copy(ROOT / "conf.py", tmp_path)
     script = tmp_path / "chapters" / "01_one.py"
     script.write_text(HEADER + "# %% [markdown]\n# # One\n\n# %%\nprint(1 + 1)\n\n# %%\nprint('second')\n")
-    monkeypatch.setattr(build, "ROOT", tmp_path)
+    for module in (build, files):
+        monkeypatch.setattr(module, "ROOT", tmp_path)
     monkeypatch.setattr(build, "BUILD", tmp_path / "_build")
     monkeypatch.setattr(build, "chapter_scripts", lambda: [script])
     return script
